@@ -173,7 +173,7 @@ impl SandboxSession {
             let file = file.map_err(|error| MachineryFault::new(Cause::HostError, error_chain(&error), true))?;
             files.push(file.map_err(StartError)?);
         }
-        depot.prepare_sandbox_dirs(&attempt.attempt.dir_name(), attempt.uid, files).await?;
+        depot.prepare_sandbox_dirs(&attempt.attempt.dir_name(), attempt.users(), files).await?;
         if let (Some(mailbox), Some(seat)) = (mailbox, &self.spec.seat) {
             mailbox.seat_agent(seat).await?;
         }

@@ -13,5 +13,6 @@ pub mod layout;
 pub mod mailbox;
 pub mod result;
 pub mod review;
+pub mod sandbox_users;
 pub mod secrets;
 pub mod story_knowledge;

@@ -164,12 +164,22 @@ impl HardenedGit {
 
     /// Runs git until it exits. A non-zero exit code is not an error here.
     pub fn output<S: AsRef<OsStr>>(&self, args: &[S], stdin: Option<&[u8]>) -> Result<GitOutput, GitError> {
+        let input = if stdin.is_some() { Stdio::piped() } else { Stdio::null() };
+        self.output_with(args, stdin, input, Stdio::piped())
+    }
+
+    fn output_with<S: AsRef<OsStr>>(
+        &self,
+        args: &[S],
+        stdin: Option<&[u8]>,
+        input: Stdio,
+        output: Stdio,
+    ) -> Result<GitOutput, GitError> {
         if self.stop_deadline.as_ref().is_some_and(StopDeadline::has_passed) {
             return Err(GitError::Stopped { what: subcommand(args) });
         }
         let mut command = self.command(args);
-        command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(input).stdout(output).stderr(Stdio::piped());
         let (child, owned) = children::spawn_command(&mut command).map_err(GitError::Start)?;
         let (output, late) =
             wait_or_kill(child, &owned, stdin, self.timeout, self.stop_deadline.as_ref()).map_err(GitError::Start)?;
@@ -195,7 +205,20 @@ impl HardenedGit {
 
     /// [`run`](Self::run) with bytes on standard input.
     pub fn run_with_stdin<S: AsRef<OsStr>>(&self, args: &[S], stdin: Option<&[u8]>) -> Result<GitOutput, GitError> {
-        let output = self.output(args, stdin)?;
+        self.check(args, self.output(args, stdin)?)
+    }
+
+    /// [`run`](Self::run) with open files as standard input and output.
+    pub fn run_with_files<S: AsRef<OsStr>>(
+        &self,
+        args: &[S],
+        input: Stdio,
+        output: Stdio,
+    ) -> Result<GitOutput, GitError> {
+        self.check(args, self.output_with(args, None, input, output)?)
+    }
+
+    fn check<S: AsRef<OsStr>>(&self, args: &[S], output: GitOutput) -> Result<GitOutput, GitError> {
         if output.success {
             return Ok(output);
         }

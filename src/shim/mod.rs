@@ -3,7 +3,7 @@
 //! ```text
 //! serve      task-request -> setup -> attempt -> story: prompt, run, examine, check or salvage -> result and bundle -> completion
 //!                                  | review: prompt, run, verdict, examine
-//! depot      frames -> objects | attempt_dirs (as root) | as_uid (as the sandbox's user: read-out, salvage, discard)
+//! depot      frames -> objects | attempt_dirs (as root) | as_uid (as one of the sandbox's users: read-out, salvage, discard)
 //! task, progress, fail, remember   request to the socket of a running `serve`
 //! mail       the mailbox's directory, and the socket while it waits
 //! ```
@@ -16,6 +16,8 @@ use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+use crate::handoff::sandbox_users::SandboxUsers;
 
 mod agent_requests;
 mod attempt;
@@ -50,7 +52,6 @@ mod sandbox_context;
 mod serve;
 mod setup;
 mod sign_off;
-mod signals;
 mod socket_client;
 mod special_files;
 mod staging;
@@ -59,6 +60,7 @@ mod story;
 mod story_failure;
 mod tail;
 mod task_card;
+mod users;
 mod watchdog;
 
 #[cfg(test)]
@@ -77,7 +79,8 @@ Commands for agents:
   mail <COMMAND>     Exchange messages with other agents (see `acp-shim mail --help`)
 
 Commands for longshore:
-  serve <DIR>        Run the attempt in this directory
+  serve <DIR> <AGENT> <SHIM>
+                     Run the attempt in this directory, with these user ids
   depot              Transfer files between the host and the volumes
 
 Options:
@@ -92,7 +95,10 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     };
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["serve", attempt_dir] => serve_sandbox(attempt_dir),
+        ["serve", attempt_dir, agent, shim] => match (agent.parse(), shim.parse()) {
+            (Ok(agent), Ok(shim)) => serve_sandbox(attempt_dir, SandboxUsers { agent, shim }),
+            _ => exit_with_message("the users are not user ids", 2),
+        },
         ["depot"] => serve_depot(),
         ["as", uid, rest @ ..] => ExitCode::from(depot::as_uid::main(uid, rest, &layout::Layout::default())),
         [command @ ("task" | "progress" | "fail" | "remember"), ..] => {
@@ -146,13 +152,14 @@ fn build_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-fn serve_sandbox(attempt_dir: &str) -> ExitCode {
+fn serve_sandbox(attempt_dir: &str, users: SandboxUsers) -> ExitCode {
+    if let Err(error) = users::drop_root(users) {
+        return exit_with_message(&format!("cannot become the user {}: {error}", users.shim), 1);
+    }
     let output = match channel::claim_stdout() {
         Ok(output) => output,
         Err(error) => return exit_with_message(&format!("cannot claim standard output: {error}"), 1),
     };
-    // Agents run as the same user. They must not reach the protocol descriptor through `/proc/1/fd`.
-    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     let stop = CancellationToken::new();
     let environment = serve::ShimEnvironment {
         input: Box::new(std::io::stdin()),
@@ -181,12 +188,20 @@ fn serve_sandbox(attempt_dir: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Builds a runtime. A signal from outside the sandbox cancels `stop`.
+/// Builds a runtime. SIGTERM and SIGINT cancel `stop`. They come from the engine: an agent's user cannot send any.
 fn build_stoppable_runtime(stop: CancellationToken) -> std::io::Result<tokio::runtime::Runtime> {
-    signals::cancel_on_signal(stop, |note| {
-        let _ = writeln!(std::io::stderr(), "acp-shim: {note}");
-    })?;
-    build_runtime()
+    let runtime = build_runtime()?;
+    let context = runtime.enter();
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    drop(context);
+    runtime.spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        stop.cancel();
+    });
+    Ok(runtime)
 }
 
 /// Reaps orphans, which count against the limit of processes while they are zombies.

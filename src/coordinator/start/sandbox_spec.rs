@@ -21,6 +21,8 @@ use crate::swarm::{AssignmentSpec, AttemptView};
 
 use super::review_diff::ReviewDiff;
 
+/// What the shim needs to run agents as another user. It keeps them from all of its children, and gives up the last at once.
+const SHIM_CAPABILITIES: [&str; 4] = ["KILL", "SETGID", "SETUID", "SETPCAP"];
 /// The most other agents that a prompt names.
 const MAX_PEERS: usize = 40;
 
@@ -170,7 +172,7 @@ fn mailbox_membership(swarm: &SwarmContext, index: usize, is_review: bool) -> Op
 
 fn container_spec(swarm: &SwarmContext, context: &AttemptContext, is_review: bool) -> ContainerSpec {
     let (sandbox, volumes) = (&swarm.sandbox, &swarm.names.volumes);
-    let (attempt, uid) = (&context.attempt, context.uid);
+    let (attempt, uid, users) = (&context.attempt, context.uid, context.users());
     let dir = attempt.dir_name();
     let mount = |volume: &str, target: &str, read_only: bool, subpath: Option<&str>| VolumeMount {
         volume: volume.to_owned(),
@@ -200,9 +202,10 @@ fn container_spec(swarm: &SwarmContext, context: &AttemptContext, is_review: boo
     ContainerSpec {
         name: swarm.names.sandbox(attempt),
         image: sandbox.image.clone(),
-        argv: vec![layout::SHIM.to_owned(), "serve".to_owned(), dir],
+        argv: vec![layout::SHIM.to_owned(), "serve".to_owned(), dir, users.agent.to_string(), users.shim.to_string()],
         env: vec![("HOME".to_owned(), layout::HOME.to_owned())],
-        user: (uid, uid),
+        // Until the shim has become its user.
+        user: (0, 0),
         workdir: "/".to_owned(),
         labels,
         mounts,
@@ -214,6 +217,6 @@ fn container_spec(swarm: &SwarmContext, context: &AttemptContext, is_review: boo
         milli_cpus: sandbox.milli_cpus,
         pids_limit: sandbox.pids,
         network: sandbox.network.clone(),
-        added_capabilities: Vec::new(),
+        added_capabilities: SHIM_CAPABILITIES.map(str::to_owned).to_vec(),
     }
 }

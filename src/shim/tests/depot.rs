@@ -186,6 +186,7 @@ fn prepare_creates_dirs_once_and_rejects_unsafe_names() {
     let prepare = |folder: &str, files: &[&str]| DepotRequest::Prepare {
         attempt_dir: folder.into(),
         uid: uid(),
+        shim_uid: uid(),
         files: files.iter().map(|path| file(path)).collect(),
     };
     let good = prepare(ATTEMPT_DIR, &["assignment.json", "tasks/a/b.json", "tasks/a/c.json"]);
@@ -197,13 +198,14 @@ fn prepare_creates_dirs_once_and_rejects_unsafe_names() {
         [mode(inbox.join("tasks")), mode(inbox.join("tasks/a/b.json")), mode(inbox.clone())],
         [0o500, 0o400, 0o500]
     );
-    for folder in [
-        layout.repo_dir(ATTEMPT_DIR),
-        layout.run_dir(ATTEMPT_DIR),
-        layout.out_dir(ATTEMPT_DIR),
-        layout.work_volume().join(ATTEMPT_DIR),
+    for (folder, wanted) in [
+        (layout.repo_dir(ATTEMPT_DIR), 0o700),
+        (layout.run_dir(ATTEMPT_DIR), 0o700),
+        (layout.memory_dir(ATTEMPT_DIR), 0o700),
+        (layout.out_dir(ATTEMPT_DIR), 0o700),
+        (layout.work_volume().join(ATTEMPT_DIR), 0o711),
     ] {
-        assert_eq!(mode(folder.clone()), 0o700, "{folder:?}");
+        assert_eq!(mode(folder.clone()), wanted, "{folder:?}");
         assert_eq!(fs::metadata(folder).unwrap().uid(), uid());
     }
     assert_eq!(host.request_refused(&good), DepotErrorKind::Failed, "it is there already");

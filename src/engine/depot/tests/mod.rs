@@ -20,10 +20,12 @@ use crate::handoff::depot::{
     TextFile,
 };
 use crate::handoff::layout;
+use crate::handoff::sandbox_users::SandboxUsers;
 
 pub(crate) mod fake_depot;
 mod restart;
 
+const USERS: SandboxUsers = SandboxUsers { agent: 1, shim: 2 };
 const DEPOT_NAME: &str = "longshore-a1b2c3d4-depot";
 
 /// The depot's end of the stream.
@@ -527,6 +529,6 @@ async fn a_stalled_request_does_not_block_others() {
 async fn an_oversized_request_is_refused_before_sending() {
     let (depot, _played, _engine) = start_depot().await;
     let files = vec![TextFile { path: "tasks.json".to_owned(), text: "x".repeat(2 << 20) }];
-    let error = depot.prepare_sandbox_dirs("a", 1, files).await.unwrap_err();
+    let error = depot.prepare_sandbox_dirs("a", USERS, files).await.unwrap_err();
     assert!(matches!(error, EngineError::Depot { kind: Some(DepotErrorKind::Refused), .. }), "{error:?}");
 }

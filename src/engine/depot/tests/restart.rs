@@ -21,7 +21,7 @@ fn zero_commit() -> CommitId {
 async fn make_request(depot: &DepotClient, request: &str, to: &Path) {
     match request {
         "objects" => assert_eq!(depot.prepare_objects_volume("sha1").await.unwrap(), []),
-        "prepare" => depot.prepare_sandbox_dirs("a", 1, Vec::new()).await.unwrap(),
+        "prepare" => depot.prepare_sandbox_dirs("a", USERS, Vec::new()).await.unwrap(),
         "collect" => {
             let collected = depot.collect("a", 1, 1_000_000, to).await.unwrap();
             assert_eq!(collected, CollectedFiles { result: Some(b"{}".to_vec()), has_bundle: true });

@@ -10,6 +10,7 @@ mod kill_points;
 mod checks;
 mod clock;
 mod faults;
+mod forged_results;
 mod tasks_files;
 mod disk_full;
 mod gc;
