@@ -7,7 +7,7 @@
 //! | file access of PID 1 | the agent's; the shim's within [`as_shim`] | a link that an agent left leads nowhere that the agent could not go |
 //!
 //! [`drop_root`] is called once, before there are other threads, which inherit its settings. Without it, in the depot and in tests,
-//! nothing here has an effect. Must not: be called with an open [`as_shim`] on the same thread.
+//! nothing here has an effect. Must not: start threads or nest within [`as_shim`].
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -25,10 +25,11 @@ use crate::handoff::sandbox_users::SandboxUsers;
 
 static USERS: OnceLock<SandboxUsers> = OnceLock::new();
 
-/// Turns a process of root with these capabilities and `SETPCAP` into one of the shim's user that keeps these.
+/// What PID 1 keeps: the right to end agents, and to start them as another user.
 const KEPT: [CapabilitySet; 3] = [CapabilitySet::KILL, CapabilitySet::SETGID, CapabilitySet::SETUID];
 
-/// Gives up root for good. Children have no capabilities, and get none.
+/// Turns a process of root, with the kept capabilities and `SETPCAP`, into one of the shim's user. Children have no capabilities, and
+/// cannot get any.
 pub fn drop_root(users: SandboxUsers) -> io::Result<()> {
     let (uid, gid) = (rustix::process::Uid::from_raw(users.shim), rustix::process::Gid::from_raw(users.shim));
     for capability in KEPT.into_iter().chain([CapabilitySet::SETPCAP]) {
