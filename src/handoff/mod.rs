@@ -7,6 +7,7 @@
 pub mod agent_notes;
 pub mod agent_spec;
 pub mod assignment;
+pub mod check;
 pub mod depot;
 pub mod dispatch;
 pub mod layout;

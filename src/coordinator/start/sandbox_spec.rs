@@ -146,6 +146,9 @@ fn assignment_file(
             let agent = &sandbox.review.as_ref()?.agent;
             composer.review_assignment(&view.id.dir_name(), review, agent)
         }),
+        check: None,
+        merge: None,
+        checked_after: false,
     };
     TextFile {
         path: layout::ASSIGNMENT_FILE.to_owned(),
