@@ -3,8 +3,10 @@
 //! ```text
 //! serve      task-request -> setup -> attempt -> story: prompt, run, examine, check or salvage -> result and bundle -> completion
 //!                                  | review: prompt, run, verdict, examine
+//!                                  | check: the checks of a commit, without an agent
 //! depot      frames -> objects | attempt_dirs (as root) | as_uid (as the sandbox's user: read-out, salvage, discard)
 //! task, progress, fail, remember   request to the socket of a running `serve`
+//! check      run the current story's checks as a preview
 //! mail       the mailbox's directory, and the socket while it waits
 //! ```
 //! `bin/acp-shim.rs` calls [`main`]. Built static and small, with the feature `shim` only. Must not: use the engine, write anything
@@ -20,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 mod agent_requests;
 mod attempt;
 mod channel;
+mod check;
+mod check_preview;
+mod check_runner;
 mod children;
 mod clock;
 mod clone_dir;
@@ -73,6 +78,7 @@ Commands for agents:
   task [--json]      Print the current story
   progress <TEXT>    Report progress
   fail <TEXT>        Give up the story, with the reason
+  check [--list]     Run the checks of the story here, or list them
   remember <TEXT>    Keep a note for later stories
   mail <COMMAND>     Exchange messages with other agents (see `acp-shim mail --help`)
 
@@ -102,6 +108,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
                 Err((message, code)) => exit_with_message(&message, code),
             }
         }
+        ["check", ..] => preview_checks(&args[1..]),
         ["mail", ..] => {
             let variable = |name: &str| std::env::var_os(name);
             let (mut input, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
@@ -194,6 +201,18 @@ async fn reap_children() {
     let Ok(mut child_ended) = signal(SignalKind::child()) else { return };
     while child_ended.recv().await.is_some() {
         children::reap_orphans();
+    }
+}
+
+fn preview_checks(args: &[String]) -> ExitCode {
+    let socket = std::env::var_os(socket_client::SOCKET_VARIABLE);
+    let preview = match check_preview::CheckPreview::new(args, socket) {
+        Ok(preview) => preview,
+        Err((message, code)) => return exit_with_message(&message, code),
+    };
+    match build_runtime() {
+        Ok(runtime) => ExitCode::from(runtime.block_on(preview.run(&mut std::io::stdout()))),
+        Err(error) => exit_with_message(&format!("cannot start: {error}"), 1),
     }
 }
 

@@ -1,5 +1,5 @@
 //! Prepares a sandbox once the task-request is there: the clone, the tasks file, the agent's environment and socket. Then runs the
-//! attempt or the review.
+//! attempt, the review or the check.
 //!
 //! Called by `serve.rs`.
 
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::agent_requests::{self, AgentRequests};
 use super::attempt::{AttemptRun, initial_refs, not_reached_file};
 use super::channel::Channel;
+use super::check::{self, CheckAttempt};
 use super::clock::SandboxClock;
 use super::clone_dir::{CHECKOUT_TIMEOUT, CloneDir, HeadTarget, OriginConfig, render_git_config};
 use super::command::{CommandRunner, OutputLog};
@@ -30,7 +31,7 @@ use super::sandbox_context::SandboxContext;
 use super::sign_off::SignOff;
 use super::socket_client::SOCKET_VARIABLE;
 use super::stop_budget::{StopBudget, StopPhase};
-use crate::handoff::assignment::AssignmentFile;
+use crate::handoff::assignment::{AssignmentFile, MailboxMembership};
 use crate::ids::{CommitId, StoryId};
 use crate::protocol::acp::message::{CompletionStatus, ErrorCode, TaskRequest};
 use crate::tasks::{self, TasksFile};
@@ -74,14 +75,18 @@ impl SandboxSetup {
         }
         let fatal = match prepared {
             Ok((sandbox, story_order)) => {
-                return match assignment.review {
-                    Some(review) => ReviewRun { sandbox, review }.run().await,
-                    None => AttemptRun { sandbox, story_order }.run().await,
+                return match (assignment.review, assignment.check) {
+                    (_, Some(check)) => CheckAttempt { sandbox, check, story_order }.run().await,
+                    (Some(review), None) => ReviewRun { sandbox, review }.run().await,
+                    (None, None) => AttemptRun { sandbox, story_order }.run().await,
                 };
             }
             Err(fatal) => fatal,
         };
-        let written = if assignment.review.is_some() {
+        let written = if assignment.check.is_some() {
+            let result = check::not_started_file(&assignment, &fatal, stop.is_cancelled());
+            write_result(&out_dir, &result, Durability::Synced)
+        } else if assignment.review.is_some() {
             let result = review::not_started_file(&assignment, &fatal, stop.is_cancelled());
             write_result(&out_dir, &result, Durability::Synced)
         } else {
@@ -115,13 +120,15 @@ impl SandboxSetup {
         cloning.await.unwrap_or_else(|| Err(stopped()))?;
         let (tasks, story_order) = self.read_tasks_file(assignment)?;
         let layout = &self.environment.layout;
-        let dispatch = ReceivedDispatch::receive(&layout.dispatch_file(&self.attempt_dir), assignment);
-        let agent_requests = AgentRequests::default();
-        let socket = layout.socket_path(&self.attempt_dir);
-        agent_requests::serve(&socket, agent_requests.clone()).map_err(|error| {
-            let message = format!("cannot open the socket `{}`: {error}", socket.display());
-            FatalError::new(ErrorCode::UNKNOWN_ERROR, message)
-        })?;
+        let (mut dispatch, agent_requests) = (ReceivedDispatch::default(), AgentRequests::default());
+        if assignment.check.is_none() {
+            dispatch = ReceivedDispatch::receive(&layout.dispatch_file(&self.attempt_dir), assignment);
+            let socket = layout.socket_path(&self.attempt_dir);
+            agent_requests::serve(&socket, agent_requests.clone()).map_err(|error| {
+                let message = format!("cannot open the socket `{}`: {error}", socket.display());
+                FatalError::new(ErrorCode::UNKNOWN_ERROR, message)
+            })?;
+        }
         let env = self.agent_env(assignment, request);
         self.trust_objects_repo(&env);
         let clock = SandboxClock::default();
@@ -139,7 +146,7 @@ impl SandboxSetup {
             stop_budget,
             heartbeat_interval: self.environment.heartbeat_interval,
             clock,
-            sign_off: assignment.mailbox.as_ref().map(|member| SignOff::new(layout, member)),
+            sign_off: mailbox_member(assignment).map(|member| SignOff::new(layout, member)),
             commands: CommandRunner {
                 log: self.log,
                 memory: self.environment.memory,
@@ -207,21 +214,28 @@ impl SandboxSetup {
         let mut path = env.get(OsStr::new("PATH")).cloned().unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
         path.push(":");
         path.push(layout.bin_dir());
-        let variables: [(&str, OsString); 6] = [
+        let variables: [(&str, OsString); 5] = [
             ("PATH", path),
             ("LONGSHORE_SWARM", assignment.swarm_id.to_string().into()),
             ("LONGSHORE_ASSIGNMENT", assignment.attempt.assignment.as_str().into()),
             ("LONGSHORE_ATTEMPT", assignment.attempt.number.to_string().into()),
             ("LONGSHORE_TASKS_FILE", layout.tasks_file(&self.attempt_dir, &assignment.task_file_path).into()),
-            (SOCKET_VARIABLE, layout.socket_path(&self.attempt_dir).into()),
         ];
         env.extend(variables.map(|(name, value)| (name.into(), value)));
-        if let Some(member) = &assignment.mailbox {
+        if assignment.check.is_none() {
+            env.insert(SOCKET_VARIABLE.into(), layout.socket_path(&self.attempt_dir).into());
+        }
+        if let Some(member) = mailbox_member(assignment) {
             env.insert(mail::MAILBOX_VARIABLE.into(), layout.mailbox_volume().into());
             env.insert(mail::AGENT_VARIABLE.into(), member.agent.as_str().into());
         }
         env
     }
+}
+
+/// The agent's membership in the mailbox. A check sandbox has no agent.
+fn mailbox_member(assignment: &AssignmentFile) -> Option<&MailboxMembership> {
+    assignment.mailbox.as_ref().filter(|_| assignment.check.is_none())
 }
 
 fn make_clone(clone: &CloneDir, base: &CommitId) -> Result<(), FatalError> {

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::check_runner::{CheckRunner, unchecked_criteria};
 use super::clock::StoryDeadline;
 use super::clone_dir::CleanMode;
 use super::command::CommandSpec;
@@ -21,7 +22,7 @@ use super::progress::ProgressReporter;
 use super::prompt;
 use super::safe_fs;
 use super::salvage::{SalvageRun, SalvagedCommit};
-use super::sandbox_context::SandboxContext;
+use super::sandbox_context::{SandboxContext, elapsed_ms, shell_argv};
 use super::stop_budget::StopPhase;
 use super::story_failure::{MAX_NAMED_PATHS, StoryFailure, failure_line, git_failure};
 use super::task_card::{CriterionCard, TaskCard};
@@ -94,11 +95,7 @@ impl SandboxContext {
         let heartbeat = progress.spawn();
         progress.set_status(StoryStatus::InProgress, &format!("started: {}", story.title));
 
-        let mut criteria: Vec<CriterionResult> = story
-            .criteria
-            .iter()
-            .map(|criterion| CriterionResult { id: criterion.id.clone(), text: criterion.text.clone(), met: None })
-            .collect();
+        let mut criteria = unchecked_criteria(story);
         let tried = self.try_story(task, &card, &progress, refs, &mut criteria).await;
         let agent_notes = self.commands.agent_requests.end_story().redacted(&self.commands.secrets);
         let finished = match tried {
@@ -114,7 +111,8 @@ impl SandboxContext {
         match finished {
             Ok(CommittedWork { commit, commits }) => {
                 run.final_report.status = StoryStatus::Completed;
-                run.final_report.text = format!("committed as {} and verified", commit.short());
+                let verified = if self.assignment.checked_after { "" } else { " and verified" };
+                run.final_report.text = format!("committed as {}{verified}", commit.short());
                 run.result.outcome = StoryOutcome::Finished { commit };
                 run.result.commits = commits;
             }
@@ -132,7 +130,7 @@ impl SandboxContext {
         }
         run.result.criteria = criteria;
         run.result.work_log = run.final_report.progress.close(&run.final_report.text);
-        run.result.duration_ms = u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        run.result.duration_ms = elapsed_ms(started_at);
         run
     }
 
@@ -151,6 +149,7 @@ impl SandboxContext {
             acceptance_criteria: story.criteria.iter().map(criterion).collect(),
             notes: story.notes.clone(),
             verify: self.verify_commands(story),
+            checked_after: self.assignment.checked_after,
             previous_failure: task.assigned.previous_failure.clone(),
             guidance: self.assignment.guidance.clone(),
         }
@@ -202,8 +201,12 @@ impl SandboxContext {
             }
             examined => examined?,
         };
-        self.run_checks(story, progress, criteria, &deadline).await?;
-        Ok(committed)
+        if self.assignment.checked_after {
+            return Ok(committed);
+        }
+        let verify = self.verify_commands(story);
+        let checked = CheckRunner::after_agent(self).run_story(story, &verify, criteria, progress, &deadline).await;
+        checked.map_or(Ok(committed), |failure| Err(failure.into()))
     }
 
     /// The agent's command, and its name for messages.
@@ -253,58 +256,6 @@ impl SandboxContext {
             }
         };
         Ok((self.command_spec(argv, env, stdin, deadline), shown))
-    }
-
-    /// Runs all test commands of the criteria, then the verify commands up to the first that fails.
-    async fn run_checks(
-        &self,
-        story: &Story,
-        progress: &ProgressReporter,
-        criteria: &mut [CriterionResult],
-        deadline: &StoryDeadline,
-    ) -> Result<(), StoryFailure> {
-        let mut first_failure = None;
-        for (criterion, result) in story.criteria.iter().zip(criteria) {
-            let Some(command) = &criterion.test_command else { continue };
-            let who = format!("the test command `{command}` of criterion {}", criterion.id);
-            let failure = self.run_check(&who, command, story, progress, deadline).await;
-            match failure {
-                Some(failure) if failure.cause != Cause::VerificationFailed => return Err(failure.into()),
-                failure => {
-                    result.met = Some(failure.is_none());
-                    first_failure = first_failure.or(failure);
-                }
-            }
-        }
-        if let Some(failure) = first_failure {
-            return Err(failure.into());
-        }
-        for command in self.verify_commands(story) {
-            let who = format!("the verify command `{command}`");
-            if let Some(failure) = self.run_check(&who, &command, story, progress, deadline).await {
-                return Err(failure.into());
-            }
-        }
-        Ok(())
-    }
-
-    async fn run_check(
-        &self,
-        who: &str,
-        command: &str,
-        story: &Story,
-        progress: &ProgressReporter,
-        deadline: &StoryDeadline,
-    ) -> Option<Failure> {
-        if self.is_stopped() {
-            return Some(Failure::new(Cause::StoppedByUser, format!("{who} did not run: the sandbox was stopped")));
-        }
-        progress.report_output(&format!("checking: {command}"));
-        let mut env = self.env.clone();
-        env.insert("LONGSHORE_STORY".into(), story.id.as_str().into());
-        let output = self.commands.run(self.command_spec(shell_argv(command), env, None, deadline), |_| {}).await;
-        let check = JudgedCommand { who, shown: command, cause: Cause::VerificationFailed, give_up_reason: None };
-        check.failure(&output, self)
     }
 
     /// Resets the clone to what was committed, whatever the checks did to it.
@@ -394,8 +345,4 @@ impl SandboxContext {
             .map(|error| format!("the clone cannot be reset after {}: {error}", story.id));
         SalvagedStory { failure, commit, has_unsaved_work, unusable_reason }
     }
-}
-
-fn shell_argv(command: &str) -> Vec<String> {
-    ["sh", "-c", command].map(str::to_owned).to_vec()
 }

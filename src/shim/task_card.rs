@@ -16,6 +16,9 @@ pub struct TaskCard {
     pub notes: String,
     /// The commands that verify the work.
     pub verify: Vec<String>,
+    /// The checks run on a clean checkout after the story, and not at its end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub checked_after: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_failure: Option<String>,
     /// The admin's comments.
@@ -39,6 +42,19 @@ impl TaskCard {
         format!("# {}: {}\n", self.id, self.title)
     }
 
+    /// All checks, each distinct command once, with the criterion that it checks.
+    pub fn checks(&self) -> Vec<(Option<&str>, &str)> {
+        let tests = self.acceptance_criteria.iter();
+        let tests = tests.filter_map(|criterion| Some((Some(&*criterion.id), criterion.test_command.as_deref()?)));
+        let mut checks: Vec<(Option<&str>, &str)> = Vec::new();
+        for check in tests.chain(self.verify.iter().map(|command| (None, &**command))) {
+            if !checks.iter().any(|(_, command)| *command == check.1) {
+                checks.push(check);
+            }
+        }
+        checks
+    }
+
     /// The sections that are not empty, as markdown.
     pub fn sections(&self) -> String {
         let mut text = String::new();
@@ -54,10 +70,19 @@ impl TaskCard {
         });
         section("Acceptance criteria", &criteria.collect::<Vec<_>>().join("\n"));
         section("Notes", &self.notes);
-        if !self.verify.is_empty() {
-            let commands: Vec<String> = self.verify.iter().map(|command| format!("- `{command}`")).collect();
-            let intro = "Each of these commands must exit with 0 when you are done:";
-            section("How the work is verified", &format!("{intro}\n\n{}", commands.join("\n")));
+        let commands: Vec<&str> = match self.checked_after {
+            true => self.checks().into_iter().map(|(_, command)| command).collect(),
+            false => self.verify.iter().map(String::as_str).collect(),
+        };
+        if !commands.is_empty() {
+            let intro = if self.checked_after {
+                "Each of these commands must exit with 0. They run again when you have ended, on a clean checkout of your commit \
+                 merged with the branch that it is for: files that git ignores, and what you changed in HOME or /tmp, are not \
+                 there. Run `acp-shim check` before you end: it runs them here."
+            } else {
+                "Each of these commands must exit with 0 when you are done:"
+            };
+            section("How the work is verified", &format!("{intro}\n\n- `{}`", commands.join("`\n- `")));
         }
         section("What the admin says", &self.guidance.join("\n\n"));
         section("The previous attempt failed", self.previous_failure.as_deref().unwrap_or_default());
