@@ -75,6 +75,7 @@ async fn import_result(
     let expected = ExpectedBundle {
         branch: context.branch.clone(),
         base: context.base.clone(),
+        merged: None,
         tip,
         result_ref: context.result_ref(),
         salvage,

@@ -259,6 +259,7 @@ async fn merge_of_imported_commits() {
         let expected = crate::delivery::ExpectedBundle {
             branch: "work".parse().expect("valid"),
             base: fixture.base.clone(),
+            merged: None,
             tip: Some(tip.clone()),
             result_ref: format!("refs/longshore/results/{name}"),
             salvage: Vec::new(),
