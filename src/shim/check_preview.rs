@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::agent_requests::{AgentRequest, AgentRequests};
+use super::check_args;
 use super::clock::SandboxClock;
 use super::command::{CommandExit, CommandRunner, CommandSpec, OutputLog};
 use super::memory_gauge::MemoryGauge;
@@ -34,11 +35,8 @@ pub struct CheckPreview {
 impl CheckPreview {
     /// Asks the shim for the story. An error has a message and the exit code.
     pub fn new(args: &[String], socket: Option<OsString>) -> Result<Self, (String, u8)> {
-        let list_only = match args {
-            [] => false,
-            [flag] if flag == "--list" => true,
-            _ => return Err(("wrong arguments\n\nUsage: acp-shim check [--list]".to_owned(), 2)),
-        };
+        let wrong_usage = || (format!("wrong arguments\n\nUsage: acp-shim {}", check_args::USAGE), 2);
+        let list_only = check_args::parse(args).ok_or_else(wrong_usage)?;
         let card = socket_client::request_task(socket.as_deref(), &AgentRequest::Task)?;
         let card = card.ok_or_else(|| ("the shim sent no story".to_owned(), 1))?;
         // The clone is beside the socket's directory. The agent may be in any directory.

@@ -17,6 +17,7 @@ use super::git::GitError;
 use super::progress::ProgressReporter;
 use super::safe_fs;
 use super::sandbox_context::{SandboxContext, elapsed_ms, shell_argv};
+use super::special_files;
 use super::stop_budget::StopPhase;
 use crate::handoff::check::CheckRun;
 use crate::ids::{CommitId, StoryId};
@@ -189,6 +190,9 @@ impl PristineClone {
         safe_fs::write_replacing(&path, &self.index)
             .and_then(|()| File::options().write(true).open(&path)?.set_modified(self.index_written))
             .map_err(|error| GitError::file("write", &path, error))?;
+        for path in special_files::scan_work_tree(&clone.repo).overlooked {
+            safe_fs::remove_any(&path).map_err(|error| GitError::file("remove", &path, error))?;
+        }
         // New rules would hide other new files from the reset.
         let git = clone.git();
         let remove_rules = || git.run(&["clean", "-ffxdq", "--", ":(top,glob)**/.gitignore"]);

@@ -23,6 +23,7 @@ mod agent_requests;
 mod attempt;
 mod channel;
 mod check;
+mod check_args;
 mod check_preview;
 mod check_runner;
 mod children;
