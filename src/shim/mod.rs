@@ -1,7 +1,8 @@
 //! `acp-shim`: the program inside each sandbox, and in the depot.
 //!
 //! ```text
-//! serve      task-request -> setup -> attempt -> story: prompt, run, examine, check or salvage -> result and bundle -> completion
+//! serve      task-request -> setup -> attempt -> story: merge, prompt, run, examine, check or salvage
+//!                                         -> result and bundle -> completion
 //!                                  | review: prompt, run, verdict, examine
 //!                                  | check: the checks of a commit, without an agent
 //! depot      frames -> objects | attempt_dirs (as root) | as_uid (as the sandbox's user: read-out, salvage, discard)
@@ -42,6 +43,7 @@ mod hang_snapshot;
 mod layout;
 mod mail;
 mod memory_gauge;
+mod merge_start;
 mod process;
 mod processes;
 mod progress;

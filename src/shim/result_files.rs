@@ -46,11 +46,11 @@ pub fn write_result(out_dir: &Path, result: &impl serde::Serialize, durability: 
     if durability == Durability::Synced { sync(out_dir) } else { Ok(()) }
 }
 
-/// Writes a bundle of `refs` without the objects of `base`. Only [`write_result`] syncs the directory.
+/// Writes a bundle of `refs` without the history of `known`. Only [`write_result`] syncs the directory.
 pub fn write_bundle(
     git: &HardenedGit,
     out_dir: &Path,
-    base: &CommitId,
+    known: &[CommitId],
     refs: &[String],
     durability: Durability,
 ) -> Result<(), GitError> {
@@ -61,7 +61,7 @@ pub fn write_bundle(
         safe_fs::remove_any(path).map_err(|error| GitError::file("remove", path, error))?;
     }
     let mut args = vec!["bundle".to_owned(), "create".into(), "-q".into(), temporary.display().to_string()];
-    args.push(format!("^{base}"));
+    args.extend(known.iter().map(|commit| format!("^{commit}")));
     args.extend(refs.iter().cloned());
     git.run(&args)?;
     rename_into_place(&temporary, &to, durability)

@@ -155,6 +155,8 @@ impl ReviewRun {
             notes: format!("`{}` describes how to answer.", self.files().prompt.display()),
             verify: Vec::new(),
             checked_after: false,
+            merge_head: None,
+            conflicts: Vec::new(),
             previous_failure: None,
             guidance: Vec::new(),
         }
@@ -248,6 +250,7 @@ impl ReviewRun {
             branch_ref: sandbox.branch_ref(),
             start: self.review.commit.clone(),
             expected_refs: initial_refs(&sandbox.assignment),
+            merge: None,
             message: commit_message::for_review_fix(&self.story_ids(), &files, &sandbox.assignment.swarm_id),
         };
         let has_fix = verdict.decision == ReviewDecision::ApprovedWithFix;
@@ -302,7 +305,7 @@ impl ReviewRun {
         let (base, branch) = (self.review.commit.clone(), self.sandbox.branch_ref());
         let out_dir = self.sandbox.out_dir.clone();
         let writing = self.sandbox.run_git(StopPhase::Bundle, "bundle", move |clone| {
-            write_bundle(&clone.git().with_timeout(BUNDLE_TIMEOUT), &out_dir, &base, &[branch], Durability::Synced)
+            write_bundle(&clone.git().with_timeout(BUNDLE_TIMEOUT), &out_dir, &[base], &[branch], Durability::Synced)
         });
         writing.await.map_err(|error| Box::new(self.sandbox.git_failure(&error, "cannot write the fix")))
     }

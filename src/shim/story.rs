@@ -18,6 +18,7 @@ use super::commit_message;
 use super::disk_space;
 use super::examination::{CommittedWork, Examination};
 use super::mail::MORE_STORIES_VARIABLE;
+use super::merge_start::StartedMerge;
 use super::progress::ProgressReporter;
 use super::prompt;
 use super::safe_fs;
@@ -89,14 +90,15 @@ impl SandboxContext {
         let story = task.story;
         let started_at = Instant::now();
         self.commands.log.begin_story(&format!("acp-shim: {} begins", story.id));
-        let card = self.task_card(task);
         let progress = self.progress_reporter(story.id.clone());
-        self.commands.agent_requests.begin_story(card.clone(), progress.clone());
         let heartbeat = progress.spawn();
         progress.set_status(StoryStatus::InProgress, &format!("started: {}", story.title));
 
         let mut criteria = unchecked_criteria(story);
-        let tried = self.try_story(task, &card, &progress, refs, &mut criteria).await;
+        let tried = match self.start_merge(story, refs).await {
+            Ok(merge) => self.try_story(task, merge, &progress, refs, &mut criteria).await,
+            Err(failure) => Err(failure),
+        };
         let agent_notes = self.commands.agent_requests.end_story().redacted(&self.commands.secrets);
         let finished = match tried {
             Ok(committed) => self.reset_to_committed(committed, refs, task.is_last).await,
@@ -134,7 +136,37 @@ impl SandboxContext {
         run
     }
 
-    fn task_card(&self, task: StoryTask<'_>) -> TaskCard {
+    /// Starts the merge, unless an earlier story has finished it. A refused dispatch starts nothing.
+    async fn start_merge(
+        &self,
+        story: &Story,
+        refs: &BTreeMap<String, CommitId>,
+    ) -> Result<Option<StartedMerge>, StoryFailure> {
+        if let Some(refusal) = &self.dispatch.refusal {
+            return Err(refusal.clone().into());
+        }
+        let assignment = &self.assignment;
+        let Some(merge) = assignment.merge.as_ref().filter(|_| *self.branch_tip(refs) == assignment.base) else {
+            return Ok(None);
+        };
+        let (head, message) = (merge.head.clone(), self.merge_message(story));
+        let starting =
+            self.run_git(StopPhase::Work, "merge", move |clone| StartedMerge::start(clone, &head, &message)).await;
+        starting.map(Some).map_err(|error| {
+            let mut failure = self.git_failure(&error, "cannot start the merge");
+            if failure.cause == Cause::RepoDamaged {
+                // No agent has used the clone since it was made or reset.
+                failure.cause = Cause::CloneFailed;
+            }
+            failure.into()
+        })
+    }
+
+    fn merge_message(&self, story: &Story) -> String {
+        commit_message::for_merge(&story.id, &self.assignment.integration_branch, &self.assignment.swarm_id)
+    }
+
+    fn task_card(&self, task: StoryTask<'_>, merge: Option<&StartedMerge>) -> TaskCard {
         let story = task.story;
         let criterion = |criterion: &crate::tasks::Criterion| CriterionCard {
             id: criterion.id.clone(),
@@ -150,6 +182,8 @@ impl SandboxContext {
             notes: story.notes.clone(),
             verify: self.verify_commands(story),
             checked_after: self.assignment.checked_after,
+            merge_head: merge.map(|merge| merge.head.to_string()),
+            conflicts: merge.map(|merge| merge.conflicts.clone()).unwrap_or_default(),
             previous_failure: task.assigned.previous_failure.clone(),
             guidance: self.assignment.guidance.clone(),
         }
@@ -162,41 +196,36 @@ impl SandboxContext {
     async fn try_story(
         &self,
         task: StoryTask<'_>,
-        card: &TaskCard,
+        merge: Option<StartedMerge>,
         progress: &ProgressReporter,
         refs: &BTreeMap<String, CommitId>,
         criteria: &mut [CriterionResult],
     ) -> Result<CommittedWork, StoryFailure> {
-        if let Some(refusal) = &self.dispatch.refusal {
-            return Err(refusal.clone().into());
-        }
         let story = task.story;
         let deadline = self.story_deadline();
-        let (spec, shown) = self.agent_command(task, card, &deadline)?;
-        let output = self.commands.run(spec, |line| progress.report_output(line)).await;
-        let give_up_reason = self.commands.agent_requests.give_up_reason();
-        let command = JudgedCommand {
-            who: "the agent",
-            shown: &shown,
-            cause: Cause::AgentFailed,
-            give_up_reason: give_up_reason.as_deref(),
-        };
-        if let Some(failure) = command.failure(&output, self) {
-            return Err(failure.into());
+        match merge.as_ref().filter(|merge| merge.conflicts.is_empty()) {
+            Some(merge) => progress.report(&format!("merged {} without conflicts", merge.head.short())),
+            None => self.run_agent(task, merge.as_ref(), progress, &deadline).await?,
         }
         let start = self.branch_tip(refs).clone();
+        let message = match merge {
+            Some(_) => self.merge_message(story),
+            None => commit_message::for_finished_story(&story.id, &story.title, &self.assignment.swarm_id),
+        };
         let examination = Examination {
             clone: self.clone.clone(),
             branch_ref: self.branch_ref(),
             start: start.clone(),
             expected_refs: refs.clone(),
-            message: commit_message::for_finished_story(&story.id, &story.title, &self.assignment.swarm_id),
+            merge,
+            message,
         };
         let examined = self.stop_budget.run_blocking(StopPhase::Work, move || examination.examine()).await;
-        let is_rework_of_several = self.assignment.rework && self.assignment.stories.len() > 1;
+        let is_repair = self.assignment.rework || self.assignment.merge.is_some();
+        let is_repair_of_several = is_repair && self.assignment.stories.len() > 1;
         let committed = match examined.unwrap_or_else(|| Err(StoryFailure::stopped_before("the work was examined"))) {
-            // The reviewer's findings concern another story.
-            Err(failure) if failure.failure.cause == Cause::NoChanges && is_rework_of_several => {
+            // The reviewer's findings or the conflicts concern another story.
+            Err(failure) if failure.failure.cause == Cause::NoChanges && is_repair_of_several => {
                 CommittedWork { commit: start, commits: Vec::new() }
             }
             examined => examined?,
@@ -207,6 +236,27 @@ impl SandboxContext {
         let verify = self.verify_commands(story);
         let checked = CheckRunner::after_agent(self).run_story(story, &verify, criteria, progress, &deadline).await;
         checked.map_or(Ok(committed), |failure| Err(failure.into()))
+    }
+
+    async fn run_agent(
+        &self,
+        task: StoryTask<'_>,
+        merge: Option<&StartedMerge>,
+        progress: &ProgressReporter,
+        deadline: &StoryDeadline,
+    ) -> Result<(), StoryFailure> {
+        let card = self.task_card(task, merge);
+        self.commands.agent_requests.begin_story(card.clone(), progress.clone());
+        let (spec, shown) = self.agent_command(task, &card, deadline)?;
+        let output = self.commands.run(spec, |line| progress.report_output(line)).await;
+        let give_up_reason = self.commands.agent_requests.give_up_reason();
+        let command = JudgedCommand {
+            who: "the agent",
+            shown: &shown,
+            cause: Cause::AgentFailed,
+            give_up_reason: give_up_reason.as_deref(),
+        };
+        command.failure(&output, self).map_or(Ok(()), |failure| Err(failure.into()))
     }
 
     /// The agent's command, and its name for messages.
@@ -239,6 +289,10 @@ impl SandboxContext {
         env.insert("LONGSHORE_STORY".into(), story.id.as_str().into());
         env.insert("LONGSHORE_STORY_TITLE".into(), story.title.replace('\0', "").into());
         env.insert("LONGSHORE_PROMPT_FILE".into(), file.clone().into());
+        if let Some(head) = &card.merge_head {
+            env.insert("LONGSHORE_MERGE_HEAD".into(), head.into());
+            env.insert("LONGSHORE_CONFLICTS".into(), card.conflicts.join("\n").into());
+        }
         if mailbox.is_some() && has_more_stories {
             env.insert(MORE_STORIES_VARIABLE.into(), "1".into());
         }

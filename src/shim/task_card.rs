@@ -19,6 +19,12 @@ pub struct TaskCard {
     /// The checks run on a clean checkout after the story, and not at its end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub checked_after: bool,
+    /// The commit that is being merged into the branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge_head: Option<String>,
+    /// The files with conflicts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_failure: Option<String>,
     /// The admin's comments.
@@ -64,6 +70,19 @@ impl TaskCard {
             }
         };
         section("What to do", &self.description);
+        if let Some(head) = &self.merge_head {
+            let intro = "This story was done before, and the branch that it is for has changed the same places since. A merge of that \
+                         branch is in progress here";
+            let rules = "Resolve the conflicts so that the intentions of both sides hold: `git log -p HEAD...MERGE_HEAD -- FILE` shows \
+                         what each side did. Leave no markers. A file without markers, such as one that a side deleted, is resolved \
+                         once you change, `git add` or `git rm` it. Both histories stay: do not abort the merge, reset it away, or \
+                         rebase. You need not commit: the merge is committed for you.";
+            let files = self.conflicts.join("`\n- `");
+            section(
+                "Finish the merge",
+                &format!("{intro} (`MERGE_HEAD`, {head}). These files have conflicts:\n\n- `{files}`\n\n{rules}"),
+            );
+        }
         let criteria = self.acceptance_criteria.iter().map(|criterion| match &criterion.test_command {
             Some(command) => format!("- {}: {}\n  Checked by running: `{command}`", criterion.id, criterion.text),
             None => format!("- {}: {}", criterion.id, criterion.text),

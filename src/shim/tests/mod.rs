@@ -5,6 +5,7 @@ mod depot;
 mod disk_full;
 mod mailbox;
 mod memory;
+mod merge;
 mod progress;
 mod repo_violations;
 mod review;
