@@ -67,9 +67,14 @@ impl CheckAttempt {
         self.run_checks(&mut stories, &mut result).await;
         result.duration_ms = elapsed_ms(started_at);
         if let Err(error) = write_result(&sandbox.out_dir, &result, Durability::Synced) {
-            // Without a result, nobody may take the commit as passed.
-            result.failure = Some(sandbox.git_failure(&error, "cannot write the result"));
+            // Without a result there is no verdict, whatever the checks showed.
+            let mut failure = sandbox.git_failure(&error, "cannot write the result");
+            if failure.cause != Cause::DiskFull {
+                failure.cause = Cause::EngineError;
+            }
+            result.failure = Some(failure);
             result.failed_story = None;
+            stories.iter_mut().for_each(|checked| checked.failure = None);
         }
         for StoryInCheck { progress, heartbeat, failure, .. } in stories {
             heartbeat.abort();

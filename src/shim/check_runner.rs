@@ -38,6 +38,8 @@ pub struct CheckRunner<'a> {
     sandbox: &'a SandboxContext,
     /// Restores the clone after each command.
     pristine: Option<PristineClone>,
+    /// Why the clone is not restored. No other check may run in it.
+    unusable: Option<Failure>,
     /// The checks that ran.
     pub runs: Vec<CheckRun>,
 }
@@ -45,13 +47,13 @@ pub struct CheckRunner<'a> {
 impl<'a> CheckRunner<'a> {
     /// For the end of a story: what the commands do to the clone stays.
     pub fn after_agent(sandbox: &'a SandboxContext) -> Self {
-        Self { sandbox, pristine: None, runs: Vec::new() }
+        Self { sandbox, pristine: None, unusable: None, runs: Vec::new() }
     }
 
     /// For a check sandbox, whose clone is new.
     pub async fn in_check_sandbox(sandbox: &'a SandboxContext, commit: CommitId) -> Result<Self, GitError> {
         let capture = sandbox.run_git(StopPhase::Work, "reset", |clone| PristineClone::capture(clone, commit));
-        Ok(Self { sandbox, pristine: Some(capture.await?), runs: Vec::new() })
+        Ok(Self { sandbox, pristine: Some(capture.await?), unusable: None, runs: Vec::new() })
     }
 
     /// Runs a command, and returns its failure.
@@ -61,6 +63,9 @@ impl<'a> CheckRunner<'a> {
         progress: Option<&ProgressReporter>,
         deadline: &StoryDeadline,
     ) -> Option<Failure> {
+        if self.unusable.is_some() {
+            return self.unusable.clone();
+        }
         let sandbox = self.sandbox;
         let command = check.command;
         let who = match check.criterion {
@@ -90,23 +95,23 @@ impl<'a> CheckRunner<'a> {
             passed: failure.is_none(),
             duration_ms: elapsed_ms(started_at),
         });
-        let restored = self.restore_clone(&who).await;
-        failure.or(restored)
+        self.restore_clone(&who).await;
+        failure.or_else(|| self.unusable.clone())
     }
 
-    /// Restores the clone, if this is a check sandbox. Returns why that failed.
-    async fn restore_clone(&mut self, who: &str) -> Option<Failure> {
-        let mut pristine = self.pristine.take()?;
+    /// Restores the clone, if this is a check sandbox.
+    async fn restore_clone(&mut self, who: &str) {
+        let Some(mut pristine) = self.pristine.take() else { return };
         let restoring = self.sandbox.run_git(StopPhase::Work, "reset", move |clone| {
             pristine.restore(clone)?;
             Ok(pristine)
         });
         match restoring.await {
-            Ok(pristine) => {
-                self.pristine = Some(pristine);
-                None
+            Ok(pristine) => self.pristine = Some(pristine),
+            Err(error) => {
+                let what = format!("the clone cannot be restored after {who}");
+                self.unusable = Some(self.sandbox.git_failure(&error, &what));
             }
-            Err(error) => Some(self.sandbox.git_failure(&error, &format!("the clone cannot be restored after {who}"))),
         }
     }
 

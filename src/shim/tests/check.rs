@@ -209,6 +209,28 @@ fn a_check_that_cannot_start_fails_with_the_machinery() {
 }
 
 #[test]
+fn no_check_runs_in_a_clone_that_could_not_be_restored() {
+    let stories = [json!({"verify": ["mv ../repo ../gone; touch ../repo"]}), json!({"verify": ["touch ../too-far"]})];
+    let outcome = check_fixture(&stories, &[], &[]).run();
+    outcome.check_failure(Cause::RepoDamaged);
+    assert_eq!(outcome.check_file().failed_story, Some("US-001".parse().unwrap()));
+    assert_eq!(outcome.check_file().checks.len(), 1, "{:?}", outcome.check_file());
+    let wanted = (CompletionStatus::Completed, vec![StoryStatus::Failed; 2]);
+    assert_eq!(outcome.ended(&["US-001", "US-002"]), wanted);
+}
+
+/// What the completion says is what the result says: without a result, there is no verdict.
+#[test]
+fn a_result_that_cannot_be_written_is_the_machinery_s_failure() {
+    let gone = format!("d=$(cd ..; pwd); mv $d $d.gone; touch $d; test -f ../../{ATTEMPT_DIR}");
+    let outcome = check_fixture(&[json!({"verify": [&gone]})], &[], &[]).run();
+    assert!(outcome.check.is_none(), "{:?}", outcome.check);
+    assert_eq!(outcome.ended(&["US-001"]), (CompletionStatus::Failed, vec![StoryStatus::Failed]));
+    assert_eq!(outcome.code, 1);
+    assert!(outcome.completion().errors[0].contains("cannot write the result"), "{:?}", outcome.completion());
+}
+
+#[test]
 fn a_story_that_is_checked_after_runs_no_checks_and_its_prompt_says_so() {
     let mut fixture = SandboxFixture::new();
     fixture.assignment["checkedAfter"] = json!(true);
