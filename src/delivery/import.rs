@@ -143,7 +143,13 @@ impl Repo {
         let command = quarantine.confine(self.git(operation, args), self.objects_dir());
         let command = command.input_file(pack).time_limit(TIME_LIMIT).memory_limit(MEMORY_LIMIT);
         let output = command.run().await;
-        let refused = |error| as_bundle_error(error, |detail| BundleError::InvalidObjects { detail });
+        let refused = |error| match error {
+            // Of this process, only the bundle decides how much it needs.
+            DeliveryError::OutOfMemory { is_proven: true, .. } => {
+                BundleError::TooMuchMemory { limit: MEMORY_LIMIT }.into()
+            }
+            error => quarantine.blame(error, |detail| BundleError::InvalidObjects { detail }),
+        };
         let line = output.map_err(refused)?.trimmed_stdout();
         let name = line.strip_prefix("pack\t").unwrap_or_default();
         let valid = matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -177,20 +183,12 @@ impl Repo {
             (DeliveryError::CommandFailed { tail, .. }, Some(base)) if tail.contains(&format!("bad object {base}")) => {
                 DeliveryError::MissingCommit { commit: base.clone() }
             }
-            _ => as_bundle_error(error, |detail| BundleError::Incomplete { detail }),
+            _ => quarantine.blame(error, |detail| BundleError::Incomplete { detail }),
         })?;
         match ended {
             Some(_) => Ok(commits.graph),
             None => Err(BundleError::TooManyCommits { limit: MAX_COMMITS }.into()),
         }
-    }
-}
-
-/// A refusal by git is the fault of the bundle; a full disk, a missing permission or a time limit is not.
-fn as_bundle_error(error: DeliveryError, fault: impl FnOnce(String) -> BundleError) -> DeliveryError {
-    match error {
-        DeliveryError::CommandFailed { code: Some(_), tail, .. } => fault(tail).into(),
-        _ => error,
     }
 }
 
@@ -292,6 +290,18 @@ impl Quarantine {
             .env("GIT_OBJECT_DIRECTORY", &self.path)
             .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quote_path(objects))
             .env("GIT_NO_LAZY_FETCH", "1")
+    }
+
+    /// A refusal by git is the fault of the bundle; a full disk, a missing permission or a time limit is not, nor is a `git prune`
+    /// that took this directory for one that a dead process left.
+    fn blame(&self, error: DeliveryError, fault: impl FnOnce(String) -> BundleError) -> DeliveryError {
+        match error {
+            DeliveryError::CommandFailed { .. } if !self.path.join("pack").is_dir() => {
+                DeliveryError::ObjectsVanished { source: Box::new(error) }
+            }
+            DeliveryError::CommandFailed { code: Some(_), tail, .. } => fault(tail).into(),
+            _ => error,
+        }
     }
 
     fn move_pack_into(self, name: &str, objects: &Path) -> Result<KeepFile, DeliveryError> {
