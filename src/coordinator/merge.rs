@@ -65,7 +65,7 @@ impl MergeRequest {
             options: LandingOptions {
                 author: identity.clone(),
                 committer: identity.clone(),
-                sign: false,
+                sign: swarm.sandbox.sign_landings,
                 may_create_branch: onto == file.base,
             },
             result_ref: context.result_ref(),

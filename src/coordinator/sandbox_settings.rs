@@ -41,6 +41,8 @@ pub struct SandboxSettings {
     pub env: EnvVars,
     /// Author and committer of commits.
     pub identity: GitIdentity,
+    /// Sign the commits that land, with the key of the user's git config.
+    pub sign_landings: bool,
     /// The repo's URL in the form that ACP requires.
     pub repo_url: RepoUrl,
     /// Free resources that the engine must have before another sandbox starts.

@@ -274,6 +274,7 @@ impl Simulation {
             memory_budget: DEFAULT_MEMORY_BUDGET,
             env: EnvVars::new(),
             identity: GitIdentity { name: "Ada".to_owned(), email: "a@b.c".to_owned() },
+            sign_landings: false,
             repo_url: "https://longshore.invalid/0.git".parse().unwrap(),
             reserve: Reserve::default(),
             keep_containers: false,

@@ -157,7 +157,7 @@ impl DeliveryError {
 
     /// Whether git did not find an object that it was told of, or that one of them needs.
     pub(super) fn mentions_missing_object(&self) -> bool {
-        const PHRASES: [&str; 14] = [
+        const PHRASES: [&str; 16] = [
             "bad object",
             "bad tree object",
             "bad revision",
@@ -171,6 +171,10 @@ impl DeliveryError {
             "not a valid object",
             "not found",
             "nonexistent object",
+            // A temporary file of git's own, which `git prune` removes as well.
+            "no such file or directory",
+            // Left by a try that met the same fate.
+            "cannot create keep file",
             "does not exist",
         ];
         let Self::CommandFailed { tail, .. } = self else { return false };

@@ -70,6 +70,9 @@ pub(super) struct GitRunner {
     /// Settings whose keys `-c` cannot carry. They follow the settings inherited by `GIT_CONFIG_COUNT`.
     extra_config: Vec<(String, String)>,
     inherited_config_count: usize,
+    /// Processes started so far.
+    #[cfg(test)]
+    pub(super) started: std::sync::Arc<std::sync::atomic::AtomicUsize>,
 }
 
 impl GitRunner {
@@ -94,6 +97,8 @@ impl GitRunner {
                 .ok()
                 .and_then(|count| count.parse().ok())
                 .unwrap_or(0),
+            #[cfg(test)]
+            started: std::sync::Arc::default(),
         }
     }
 
@@ -353,6 +358,8 @@ impl<'g> GitCommand<'g> {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
+        #[cfg(test)]
+        self.git.started.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let child = command.spawn().map_err(|source| {
             if cwd.is_dir() {
                 DeliveryError::GitMissing { source }

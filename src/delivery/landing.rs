@@ -50,7 +50,7 @@ use walk::NewCommits;
 use write::{CommitPlan, PlannedParent};
 
 /// How often a landing is prepared again because objects vanished.
-const MAX_TRIES: u32 = 6;
+const MAX_TRIES: u32 = 12;
 
 /// A verified commit that is to land.
 #[derive(Debug, Clone)]
@@ -133,7 +133,7 @@ impl Repo {
                         return Err(DeliveryError::ObjectsVanished { source: Box::new(error) });
                     }
                     tracing::info!(%branch, %error, "objects vanished while a landing was prepared: prepared again");
-                    tokio::time::sleep(Duration::from_millis(50 << tries)).await;
+                    tokio::time::sleep(Duration::from_millis(50 << tries.min(4))).await;
                     tries += 1;
                 }
                 ended => return ended,

@@ -53,7 +53,7 @@ pub(crate) use landing::{LandingCandidate, LandingOptions, MergeMessage, MergedS
 pub(crate) use landing::{PreparedCommit, PreparedLanding};
 pub(crate) use mirror::{MIRROR_BRANCH, MirrorFile};
 pub(crate) use move_branch::MoveOutcome;
-pub(crate) use refs::{landing_ref, result_ref, salvage_ref};
+pub(crate) use refs::{is_landing_ref, landing_ref, result_ref, salvage_ref};
 pub use repo::Repo;
 pub(crate) use repo::RepoHead;
 pub(crate) use url::acp_repo_url;

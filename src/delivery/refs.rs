@@ -33,6 +33,11 @@ pub(crate) fn landing_ref(swarm: SwarmId, name: &str) -> String {
     format!("{LANDING_REFS}/{swarm}/{name}")
 }
 
+/// Whether the ref holds what is prepared to land.
+pub(crate) fn is_landing_ref(name: &str) -> bool {
+    is_inside(name, LANDING_REFS)
+}
+
 impl Repo {
     /// The refs below `prefix` with their commits. `prefix` ends with `/` or is a whole name.
     pub(crate) async fn list_refs(&self, prefix: &str) -> Result<Vec<(String, CommitId)>, DeliveryError> {

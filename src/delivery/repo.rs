@@ -116,6 +116,12 @@ impl Repo {
         self.inner.git.command(operation, args)
     }
 
+    /// How many processes of git were started so far.
+    #[cfg(test)]
+    pub(super) fn started_processes(&self) -> usize {
+        self.inner.git.started.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// A git command in the user's working tree.
     pub(super) fn git_in_work_tree<S: AsRef<OsStr>>(
         &self,

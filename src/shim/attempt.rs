@@ -211,7 +211,7 @@ impl AttemptRun {
                 *unsaved |= salvage.take().is_some();
             } else if matches!(result.outcome, StoryOutcome::Finished { .. }) {
                 let cause = match failure.cause {
-                    cause @ (Cause::DiskFull | Cause::StoppedByUser) => cause,
+                    cause @ (Cause::DiskFull | Cause::OomSuspected | Cause::StoppedByUser) => cause,
                     _ => Cause::RepoDamaged,
                 };
                 let failure = Failure { cause, ..failure.clone() };

@@ -11,6 +11,7 @@
 //! | of another repository's swarm | as before, with `--force`, where nothing of it runs or it is named |
 //! | objects volumes, which only save time | with `--all`, where no swarm needs them; another repository's with `--force` too |
 //! | refs | with `--refs`, of swarms whose folder is gone |
+//! | refs of prepared landings | of swarms that are over |
 //!
 //! `decision.rs` holds the table, `report.rs` says what was done. `claim.rs` takes a swarm's lock, which is held while its things are removed.
 
@@ -19,18 +20,20 @@ mod decision;
 mod salvage;
 mod report;
 
+use std::collections::BTreeMap;
+
 use super::args::GcArgs;
 use super::context::CommandContext;
 use super::error::CommandError;
 use super::{CommandResult, images};
-use crate::delivery::Repo;
+use crate::delivery::{Repo, is_landing_ref};
 use crate::engine::{Engine, EngineResource, EngineResourceKind, label};
 use crate::ids::{ContainerId, SwarmId};
 use crate::report::text::sanitize;
 use crate::state::{StateError, SwarmDir};
 
 use claim::SwarmClaim;
-use decision::{GcDecision, SwarmGcState, SwarmInventory, is_named, swarm_of_resource};
+use decision::{GcDecision, SwarmGcState, SwarmInventory, is_named, stopped_swarm_gc_state, swarm_of_resource};
 use report::GcReport;
 
 pub async fn gc(args: &GcArgs, here: &CommandContext) -> CommandResult {
@@ -151,13 +154,21 @@ async fn remove_resource(engine: &dyn Engine, thing: &EngineResource) -> Result<
 
 /// Reports refs with swarms' work, and deletes them with `--refs`.
 async fn collect_refs(repo: &Repo, args: &GcArgs, tally: &mut GcReport) -> Result<(), CommandError> {
-    let known = SwarmDir::list(repo.root())?.iter().map(SwarmDir::swarm).collect();
+    let dirs = SwarmDir::list(repo.root())?;
+    let known = dirs.iter().map(SwarmDir::swarm).collect();
+    let mut is_over = BTreeMap::new();
     for (name, _) in repo.list_refs("refs/longshore/").await? {
         let swarm = decision::swarm_of_ref(&name);
         if !args.swarms.is_empty() && !swarm.is_some_and(|swarm| is_named(args, &swarm)) {
             continue;
         }
-        let verdict = decision::decide_ref(swarm, &known, args.refs);
+        let unfinished = match dirs.iter().find(|dir| Some(dir.swarm()) == swarm) {
+            Some(dir) if is_landing_ref(&name) => {
+                !*is_over.entry(swarm).or_insert_with(|| stopped_swarm_gc_state(dir) == SwarmGcState::Finished)
+            }
+            _ => false,
+        };
+        let verdict = decision::decide_ref(&name, &known, unfinished, args.refs);
         let done = if verdict.remove && !args.dry_run {
             repo.delete_ref(&name).await.map_err(CommandError::from)
         } else {

@@ -112,7 +112,7 @@ settings! {
         review: ReviewConfig => ReviewSettings;
         /// `[amp]`: time limits for acks and for an agent's silence, in whole seconds. The admin is told when one passes.
         amp: AmpConfig => AmpSettings;
-        /// `[git]`: the identity of the commits made in sandboxes and of merges.
+        /// `[git]`: the identity of the commits made in sandboxes and of merges, and their signature.
         git: GitConfig => GitSettings;
     }
     collected {
@@ -161,13 +161,15 @@ settings! {
 }
 
 settings! {
-    /// `[git]`: the identity of the commits made in sandboxes and of merges.
+    /// `[git]`: the identity of the commits made in sandboxes and of merges, and their signature.
     GitConfig => GitSettings, at [git]
     {
         /// `user.name` of commits
         name: String, unset("that of the repository");
         /// `user.email` of commits
         email: String, unset("that of the repository");
+        /// Sign the commits that land with the key of your git config, on the host
+        sign: bool, default(false);
     }
 }
 

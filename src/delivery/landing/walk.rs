@@ -39,7 +39,11 @@ impl Repo {
         let operation = "read the commits that would land";
         let mut revisions = format!("^{onto}\n");
         for candidate in candidates {
-            revisions.push_str(&format!("{}\n^{}\n", candidate.tip, candidate.base));
+            revisions.push_str(&format!("{}\n", candidate.tip));
+            // The tip of another candidate lands too, and is written again.
+            if candidates.iter().all(|other| other.tip != candidate.base) {
+                revisions.push_str(&format!("^{}\n", candidate.base));
+            }
         }
         let args = ["rev-list", "--no-commit-header", "--format=%H%x00%T%x00%P%x00%B%x00", "--stdin"];
         let command = self.git(operation, args).input(revisions).time_limit(TIME_LIMIT);

@@ -2,6 +2,8 @@
 //!
 //! Called by `landing.rs`. Must not: move a ref outside `refs/longshore/`.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use super::{LandingOptions, signing::SigningConfig};
@@ -81,7 +83,7 @@ impl Repo {
         let args =
             ["-c", "fastimport.unpackLimit=0", "fast-import", "--quiet", "--done", "--force", "--date-format=now"];
         let command = self.git(operation, args).input(stream).time_limit(TIME_LIMIT);
-        let output = command.run().await.inspect_err(|error| self.remove_crash_report(error))?;
+        let output = command.run().await.inspect_err(|error| self.remove_leftovers(error))?;
         let text = output.trimmed_stdout();
         let ids: Result<Vec<CommitId>, _> = text.lines().map(str::parse).collect();
         match ids {
@@ -90,15 +92,26 @@ impl Repo {
         }
     }
 
-    /// `fast-import` leaves a file in the git directory when it fails.
-    fn remove_crash_report(&self, error: &DeliveryError) {
+    /// A failed `fast-import` leaves a report in the git directory, and the `.keep` file of a pack that it could not store.
+    fn remove_leftovers(&self, error: &DeliveryError) {
         let DeliveryError::CommandFailed { tail, .. } = error else { return };
-        let named = |line: &str| Some(line.split_once("dumping crash report to ")?.1.trim().to_owned());
-        let Some(name) = tail.lines().find_map(named) else { return };
-        let Some(name) = std::path::Path::new(&name).file_name() else { return };
-        if name.to_string_lossy().starts_with("fast_import_crash_") {
-            // Missing, or not ours to remove: it only takes space.
-            let _ = std::fs::remove_file(self.git_dir().join(name));
+        let file_name = |path: &str| Some(Path::new(path.trim()).file_name()?.to_string_lossy().into_owned());
+        for line in tail.lines() {
+            // What cannot be removed only takes space.
+            if let Some((_, path)) = line.split_once("dumping crash report to ")
+                && let Some(name) = file_name(path).filter(|name| name.starts_with("fast_import_crash_"))
+            {
+                let _ = fs::remove_file(self.git_dir().join(name));
+            }
+            if let Some((_, rest)) = line.split_once("unable to write file ")
+                && let Some((path, _)) = rest.split_once(".pack: ")
+                && let Some(name) = file_name(path).filter(|name| name.starts_with("pack-"))
+            {
+                let pack = self.objects_dir().join("pack").join(format!("{name}.pack"));
+                if !pack.exists() {
+                    let _ = fs::remove_file(pack.with_extension("keep"));
+                }
+            }
         }
     }
 
@@ -156,13 +169,10 @@ impl Repo {
     }
 }
 
+/// Whatever else can be wrong with these commits was checked before.
 fn signing_error(error: DeliveryError) -> DeliveryError {
     match error {
-        DeliveryError::CommandFailed { tail, .. }
-            if ["failed to sign", "gpg failed", "user.signingkey", "signing key"]
-                .iter()
-                .any(|phrase| tail.contains(phrase)) =>
-        {
+        DeliveryError::CommandFailed { tail, .. } if !tail.contains("not a valid object") => {
             DeliveryError::SigningFailed { detail: tail }
         }
         error => error,
