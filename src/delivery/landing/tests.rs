@@ -22,8 +22,8 @@ async fn a_story_that_descends_from_the_head_is_fast_forwarded() {
     assert_eq!(fixture.repo.started_processes() - before, 3, "processes");
 
     let first = fixture.parents(&head)[0].clone();
-    assert_eq!(fixture.parents(&head), [first.clone()]);
-    assert_eq!(fixture.parents(&first), [fixture.base.clone()]);
+    assert_eq!(fixture.only_parent(&head), first);
+    assert_eq!(fixture.only_parent(&first), fixture.base);
     assert_eq!((fixture.tree(&head), fixture.tree(&first)), (fixture.tree(&tip), fixture.tree(&one)));
     let who = "An Agent <agent@example.com> Long Shore <longshore@example.com>";
     assert_eq!(fixture.show(&head, "%an <%ae> %cn <%ce>"), who);
@@ -141,7 +141,7 @@ async fn a_batch_lands_up_to_any_of_its_candidates() {
     assert_eq!(prepared.conflict, Some(vec!["b".to_owned()]));
     let [one, two, again] = &prepared.commits[..] else { panic!("{prepared:?}") };
     assert_eq!(again, two, "nothing new");
-    assert_eq!(fixture.parents(&one.commit), [fixture.base.clone()]);
+    assert_eq!(fixture.only_parent(&one.commit), fixture.base);
     assert_eq!(fixture.parents(&two.commit)[0], one.commit);
     for (prepared, files) in [(one, "a\nodd\n\"ü\"\nshared"), (two, "a\nb\nodd\n\"ü\"\nshared")] {
         assert_eq!(fixture.tree(&prepared.commit), prepared.tree);
@@ -177,10 +177,10 @@ async fn a_candidate_may_begin_with_the_tip_of_an_earlier_one() {
     ];
     let prepared = fixture.prepare(&fixture.base, &batch).await.expect("prepared");
     let [first, second, third, last] = &prepared.commits[..] else { panic!("{prepared:?}") };
-    assert_eq!(fixture.parents(&second.commit), [first.commit.clone()]);
+    assert_eq!(fixture.only_parent(&second.commit), first.commit);
     let [onto, written] = &fixture.parents(&last.commit)[..] else { panic!("a merge") };
     assert_eq!(*onto, third.commit);
-    assert_eq!(fixture.parents(written), [second.commit.clone()]);
+    assert_eq!(fixture.only_parent(written), second.commit);
     assert_eq!(fixture.scratch.git(&["show", &format!("{}:shared", last.commit)]), "three");
     // No commit of a sandbox is in the history.
     let history = fixture.scratch.git(&["rev-list", last.commit.as_str()]);

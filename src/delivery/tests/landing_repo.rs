@@ -100,6 +100,12 @@ impl LandingRepo {
         self.show(commit, "%P").split_whitespace().map(|id| id.parse().expect("a commit")).collect()
     }
 
+    pub(in crate::delivery) fn only_parent(&self, commit: &CommitId) -> CommitId {
+        let parents = self.parents(commit);
+        assert_eq!(parents.len(), 1, "{parents:?}");
+        parents.into_iter().next().expect("one")
+    }
+
     pub(in crate::delivery) fn tree(&self, commit: &CommitId) -> String {
         self.show(commit, "%T")
     }
