@@ -15,6 +15,7 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `landing/candidate.rs` | what is to land, and what was prepared |
 //! | `landing/message.rs` | what the messages of the commits say |
 //! | `landing/walk.rs` | reads the new commits |
 //! | `landing/write.rs` | writes commits, and packs so that no `git gc` can take them |
@@ -29,6 +30,7 @@
 //! until the ref exists, and what a merge made is packed after that. If something vanished before, this fails, and the
 //! landing is prepared again.
 
+mod candidate;
 mod message;
 mod signing;
 mod walk;
@@ -41,9 +43,9 @@ use super::error::DeliveryError;
 use super::merge::MergedTree;
 use super::refs::check_longshore_ref;
 use super::repo::Repo;
-use crate::handoff::assignment::GitIdentity;
 use crate::ids::{BranchName, CommitId};
 
+pub(crate) use candidate::{LandingCandidate, LandingOptions, PreparedCommit, PreparedLanding};
 pub(in crate::delivery) use message::{CONTENT_TRAILER, STORY_TRAILER, TASKS_TRAILER, tasks_trailer};
 pub(crate) use message::{MergeMessage, MergedStory};
 use walk::NewCommits;
@@ -51,59 +53,6 @@ use write::{CommitPlan, PlannedParent};
 
 /// How often a landing is prepared again because objects vanished.
 const MAX_TRIES: u32 = 12;
-
-/// A verified commit that is to land.
-#[derive(Debug, Clone)]
-pub(crate) struct LandingCandidate {
-    pub tip: CommitId,
-    /// The commit that the sandbox began with: on the branch, or the tip of an earlier candidate of the same landing. What it
-    /// contains is not written again.
-    pub base: CommitId,
-    /// A candidate of one story that descends from the branch's head lands without a merge commit: the trailers go into its
-    /// last commit.
-    pub message: MergeMessage,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct LandingOptions {
-    /// The author of the agents' commits.
-    pub author: GitIdentity,
-    /// longshore: the committer of all commits, and the author of merge commits.
-    pub committer: GitIdentity,
-    /// Whether to sign the commits with the key of the user's config.
-    pub sign: bool,
-    /// A missing branch counts as one at `known_head`, and the move creates it. Otherwise it was deleted, which is an error.
-    pub may_create_branch: bool,
-}
-
-/// The branch's head, if it lands up to this candidate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PreparedCommit {
-    /// That of the candidate before it, or the branch's head, if the candidate has nothing new.
-    pub commit: CommitId,
-    pub tree: String,
-}
-
-/// Commits that the branch can move to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PreparedLanding {
-    /// The branch's head, which the candidates were merged onto.
-    pub onto: CommitId,
-    /// Whether the branch existed. If not, [`Repo::move_branch`] starts from `None`.
-    pub branch_exists: bool,
-    /// One for each candidate that merges, in order.
-    pub commits: Vec<PreparedCommit>,
-    /// The conflicting files of candidate number `commits.len()`, sorted. Of the first candidate, it conflicts with the branch.
-    /// Of a later one, it only says that the batch ends before it: it may be with another candidate.
-    pub conflict: Option<Vec<String>>,
-}
-
-impl PreparedLanding {
-    /// What [`Repo::move_branch`] starts from.
-    pub(crate) fn branch_head(&self) -> Option<&CommitId> {
-        self.branch_exists.then_some(&self.onto)
-    }
-}
 
 impl Repo {
     /// Merges the candidates onto the branch's head, one after the other, without moving the branch. `keep_ref` holds the last

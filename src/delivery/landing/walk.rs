@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::LandingCandidate;
+use super::candidate::LandingCandidate;
 use super::message::MAX_MESSAGE;
 use crate::delivery::error::{BundleError, DeliveryError};
 use crate::delivery::git_runner::unexpected_output;

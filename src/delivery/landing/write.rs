@@ -6,7 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{LandingOptions, signing::SigningConfig};
+use super::candidate::LandingOptions;
+use super::signing::SigningConfig;
 use crate::delivery::error::DeliveryError;
 use crate::delivery::gc_lock;
 use crate::delivery::git_runner::unexpected_output;
