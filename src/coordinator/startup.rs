@@ -128,13 +128,13 @@ async fn start(
     let (scan_sender, engine_scans) = mpsc::unbounded_channel();
     let mut executor =
         EffectExecutor::new(swarm, reporter, amp, memory, mailbox_task, sessions, collector, scan_sender);
-    match pending {
+    let first_events = match pending {
         Some(pending) => {
-            resume(pending, &mut executor, &machine, &events).await?;
             reconcile_requested.notify_one();
+            resume(pending, &mut executor, &machine).await?
         }
-        None => events.send_now(Event::Began),
-    }
+        None => vec![Event::Began],
+    };
     let coordinator = Coordinator {
         machine,
         clock: SwarmClock::starting_at(elapsed),
@@ -150,6 +150,7 @@ async fn start(
             engine_scans,
             warnings,
         },
+        first_events,
         resuming: false,
         outcome: None,
         abandoned: false,
@@ -185,29 +186,27 @@ async fn prepare_depot(
     Ok((objects, Some(mailbox), Some(task)))
 }
 
-/// Restores what a dead orchestrator knew, and queues the events of the resumed swarm.
+/// Restores what a dead orchestrator knew, and returns the first events of the resumed swarm.
 async fn resume(
     pending: PendingWork,
     executor: &mut EffectExecutor,
     machine: &SwarmMachine,
-    events: &EventSender,
-) -> Result<(), CoordinatorError> {
+) -> Result<Vec<Event>, CoordinatorError> {
     let PendingWork { intents, decisions, last_event_at } = pending;
     intents.iter().for_each(|intent| executor.emit_intent(intent));
     executor.save_all_memories(machine);
     executor.resume(machine).await?;
-    if let Some(last) = last_event_at {
+    let absence = last_event_at.map(|last| {
         // Zero if the wall clock was set back.
         let ms = u64::try_from(Timestamp::now().as_millisecond() - last.as_millisecond()).unwrap_or_default();
-        events.send_now(Event::OrchestratorAbsent { ms });
-    }
+        Event::OrchestratorAbsent { ms }
+    });
     // A finished swarm is resumed because of the decisions, which come first. Otherwise the attempts are restored before the
     // decisions start others.
     let resumed_at = if machine.outcome().is_some() { decisions.len() } else { 0 };
     let mut queue: Vec<Event> = decisions.into_iter().map(|decision| Event::DecisionMade { decision }).collect();
     queue.insert(resumed_at, Event::Resumed);
-    queue.into_iter().for_each(|event| events.send_now(event));
-    Ok(())
+    Ok(absence.into_iter().chain(queue).collect())
 }
 
 /// The time since the swarm's journal was created.

@@ -6,6 +6,7 @@
 //! and the disk take: reproducing a failure may need several runs.
 
 mod faulty_engine;
+mod resume;
 mod sandbox_script;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -197,13 +198,24 @@ impl Simulation {
                 "priority": number, "status": "pending", "dependsOn": after, "notes": "", "command": "true",
             }));
         }
+        let max_sandboxes = 1 + self.random.below(3) as usize;
+        let retries = self.random.below(3) as u32;
+        self.swarm_of(&stories, max_sandboxes, retries).await
+    }
+
+    async fn swarm_of(
+        &self,
+        stories: &[serde_json::Value],
+        max_sandboxes: usize,
+        retries: u32,
+    ) -> (SwarmSetup, SwarmLock) {
         let metadata = json!({ "title": "T", "type": "feat", "branchName": BRANCH, "createdAt": "2026-01-01" });
         let text = json!({ "schemaVersion": "3.0", "metadata": metadata, "userStories": stories }).to_string();
         let plan = parse_plan(&text, self.repo_dir.path());
         let repo = Repo::discover(self.repo_dir.path()).await.unwrap();
         let limits = SwarmLimits {
-            max_sandboxes: 1 + self.random.below(3) as usize,
-            retries: self.random.below(3) as u32,
+            max_sandboxes,
+            retries,
             machinery_retries: 3,
             backoff: Duration::from_secs(1),
             story_timeout: Duration::from_secs(1800),
