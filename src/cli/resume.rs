@@ -13,10 +13,10 @@ use super::run::persisted_settings::PersistedSettings;
 use super::run::{finish, preflight, setup};
 use super::runtime::init_file_logging;
 use super::swarm_prefix::SwarmPrefix;
-use super::{CommandResult, admin, print_stderr, shim};
+use super::{CommandResult, ExitStatus, admin, print_stderr, shim};
 use crate::coordinator::notify::{EscalationNotifier, NotifyPolicy};
 use crate::coordinator::{
-    AmpComposer, EscalationListener, Reserve, ResumedSwarm, SwarmSetup, restore_memories, restore_messages,
+    AmpComposer, EscalationListener, Reserve, ResumedSwarm, StopSignals, SwarmSetup, restore_memories, restore_messages,
 };
 use crate::delivery::Repo;
 use crate::plan::{self, Plan, PlanOptions};
@@ -25,7 +25,7 @@ use crate::protocol::amp::store::Ssot;
 use crate::report::FirstWriteError;
 use crate::state::journal::JournalHeader;
 use crate::state::recovery::{RecoveredSwarm, replay};
-use crate::state::{SwarmDir, SwarmStore};
+use crate::state::{SwarmDir, SwarmLock, SwarmStore};
 use crate::swarm::{SwarmOutcome, TaskDecision};
 use crate::tasks;
 
@@ -38,11 +38,40 @@ struct InterruptedSwarm {
     recovered: RecoveredSwarm,
 }
 
+/// What is left to do after everything was checked.
+enum PreparedSwarm {
+    /// Nothing: the swarm was over.
+    Complete(ExitStatus),
+    Ready {
+        setup: Box<SwarmSetup>,
+        context: finish::FinishContext,
+        write_error: FirstWriteError,
+        _lock: SwarmLock,
+    },
+}
+
 pub(crate) async fn resume(args: ResumeArgs, here: &CommandContext) -> CommandResult {
+    let mut signals = StopSignals::new();
+    match signals.interrupt(prepare(&args, here)).await {
+        Ok(prepared) => match prepared? {
+            PreparedSwarm::Complete(status) => Ok(status),
+            PreparedSwarm::Ready { setup, context, write_error, _lock } => {
+                finish::run_and_finish(*setup, signals, &context, &write_error).await
+            }
+        },
+        Err(by) => {
+            print_stderr(&format!("interrupted by {by}: the swarm was not resumed, and is as it was"));
+            Ok(ExitStatus::Interrupted)
+        }
+    }
+}
+
+/// Everything before the coordinator runs. May be dropped at any of its awaits.
+async fn prepare(args: &ResumeArgs, here: &CommandContext) -> Result<PreparedSwarm, CommandError> {
     let repo = here.discover_repo().await?;
     let dir = here.resolve_swarm_dir(args.swarm.as_ref().map(SwarmPrefix::as_str)).await?;
-    let starting = SwarmDir::lock_repo(repo.root())?;
-    let _lock = dir.lock()?;
+    let starting = setup::lock_repo(repo.root()).await?;
+    let lock = dir.lock()?;
     drop(starting);
     init_file_logging(&dir);
     let (store, contents) = SwarmStore::open(dir.clone())?;
@@ -50,8 +79,8 @@ pub(crate) async fn resume(args: ResumeArgs, here: &CommandContext) -> CommandRe
     let swarm = InterruptedSwarm { repo, dir, store, ssot, recovered: replay(contents) };
     let (decisions, machine_with_decisions) = admin::pending_decisions(&swarm.ssot, &swarm.recovered.machine)?;
     match swarm.recovered.machine.outcome().filter(|_| machine_with_decisions.is_complete()) {
-        Some(outcome) => swarm.complete_record(&args, outcome).await,
-        None => swarm.run(&args, decisions, here).await,
+        Some(outcome) => swarm.complete_record(args, outcome).await.map(PreparedSwarm::Complete),
+        None => swarm.prepare(args, decisions, here, lock).await,
     }
 }
 
@@ -83,7 +112,13 @@ impl InterruptedSwarm {
         Ok(outcome.into())
     }
 
-    async fn run(self, args: &ResumeArgs, decisions: Vec<TaskDecision>, here: &CommandContext) -> CommandResult {
+    async fn prepare(
+        self,
+        args: &ResumeArgs,
+        decisions: Vec<TaskDecision>,
+        here: &CommandContext,
+        lock: SwarmLock,
+    ) -> Result<PreparedSwarm, CommandError> {
         let header = &self.recovered.header;
         let mut settings = PersistedSettings::from_journal(header)?;
         settings.reserve = Reserve {
@@ -118,7 +153,7 @@ impl InterruptedSwarm {
             shim: shim.bytes.into(),
             resumed: Some(ResumedSwarm { machine, elapsed, last_event_at, intents: amp_intents, decisions }),
         };
-        finish::run_and_finish(setup, &context, &write_error).await
+        Ok(PreparedSwarm::Ready { setup: Box::new(setup), context, write_error, _lock: lock })
     }
 
     /// Creates the listener for escalations and sends the notifications that an earlier orchestrator missed.

@@ -68,3 +68,4 @@ pub(crate) use setup::{ResumedSwarm, SwarmSetup};
 pub(crate) use shutdown::reason_to_keep_volumes;
 pub(crate) use start::admission::Reserve;
 pub(crate) use startup::run;
+pub(crate) use stop_signals::StopSignals;

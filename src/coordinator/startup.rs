@@ -11,12 +11,13 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::delivery::Repo;
+use crate::engine::Engine;
 use crate::engine::depot::DepotClient;
 use crate::error_chain::error_chain;
 use crate::plan::Plan;
 use crate::report::StoryLabels;
-use crate::state::SwarmDir;
-use crate::swarm::{AmpIntent, Announcement, Event, SwarmMachine, SwarmOutcome, SwarmSpec, TaskDecision};
+use crate::state::{SwarmDir, SwarmStore};
+use crate::swarm::{AmpIntent, Announcement, Event, StopLevel, SwarmMachine, SwarmOutcome, SwarmSpec, TaskDecision};
 
 use super::amp::composer::AmpComposer;
 use super::amp::ssot_writer::SsotWriter;
@@ -34,24 +35,26 @@ use super::resource_names::ResourceNames;
 use super::runtime::SwarmClock;
 use super::session_context::SessionContext;
 use super::setup::{ResumedSwarm, SwarmSetup};
-use super::shutdown::{close_depot, remove_volumes, shut_down};
+use super::shutdown::{CLEANUP_TIMEOUT, close_depot, remove_volumes, shut_down, wait_or_signal};
 use super::snapshot_writer::SnapshotWriter;
 use super::start::admission::Admission;
 use super::start::objects_volume::ObjectsVolume;
 use super::stop_signals::StopSignals;
 use super::swarm_context::SwarmContext;
 
-/// Runs a swarm to its end.
+/// Runs a swarm to its end. `signals` may have had signals already that were handled.
 ///
 /// # Errors
 /// [`CoordinatorError`] if the swarm cannot start, or its record cannot be written.
-pub async fn run(setup: SwarmSetup) -> Result<SwarmOutcome, CoordinatorError> {
+pub async fn run(setup: SwarmSetup, signals: StopSignals) -> Result<SwarmOutcome, CoordinatorError> {
     let (command_sender, commands) = mpsc::channel(8);
     let control_server = control::serve(&setup.dir, command_sender).map_err(|source| {
         CoordinatorError::ControlSocket { path: setup.dir.path().join(control::SOCKET_FILE), source }
     })?;
     let _control_server = AbortOnDropHandle::new(control_server);
-    let (mut coordinator, engine_watcher) = start(setup, commands).await?;
+    let Some((mut coordinator, engine_watcher)) = start(setup, commands, signals).await? else {
+        return Ok(SwarmOutcome::Interrupted);
+    };
     let loop_result = coordinator.run_loop().await;
     drop(engine_watcher);
     shut_down(coordinator, loop_result).await
@@ -64,30 +67,44 @@ struct PendingWork {
     last_event_at: Option<Timestamp>,
 }
 
-/// Prepares a swarm for its loop, and queues its first events. Also returns the task that watches the engine.
+/// Prepares a swarm for its loop. Also returns the task that watches the engine. `None` if a signal came first: then the depot, and
+/// the volumes of a new swarm, are removed again, and the swarm can be resumed.
 ///
 /// # Errors
 /// [`CoordinatorError`] if the swarm cannot start. The depot, and the volumes of a new swarm, are removed again.
 async fn start(
     setup: SwarmSetup,
     commands: mpsc::Receiver<ControlRequest>,
-) -> Result<(Coordinator, AbortOnDropHandle<()>), CoordinatorError> {
-    let SwarmSetup { plan, spec, sandbox, repo, engine, dir, ssot, mut reporter, resumed, .. } = setup;
+    mut signals: StopSignals,
+) -> Result<Option<(Coordinator, AbortOnDropHandle<()>)>, CoordinatorError> {
+    let SwarmSetup { plan, spec, sandbox, repo, engine, dir, ssot, store, mut reporter, resumed, .. } = setup;
     let incoming = create_incoming_dir(&dir)?;
     let names = ResourceNames::new(spec.swarm, &repo, plan.has_mailbox());
     let depot_spec = names.depot_spec(sandbox.image.clone(), setup.shim, resumed.is_some());
-    let depot = DepotClient::start(Arc::clone(&engine), &depot_spec).await?;
+    // Dropped halfway, it would leave a container that the engine is still creating.
+    let started = signals.defer(DepotClient::start(Arc::clone(&engine), &depot_spec)).await;
+    let (depot, stopped_by) = match started {
+        Ok((depot, stopped_by)) => (depot?, stopped_by),
+        Err(by) => {
+            record_early_stop(store, &spec, resumed.is_some(), by)?;
+            return Ok(None);
+        }
+    };
     let resumed_machine = resumed.as_ref().map(|resumed| &resumed.machine);
-    let prepared = prepare_depot(&depot, &repo, &spec, &dir, &plan, resumed_machine).await;
+    let prepared = match stopped_by {
+        Some(by) => Err(by),
+        None => signals.interrupt(prepare_depot(&depot, &repo, &spec, &dir, &plan, resumed_machine)).await,
+    };
     let (objects, mailbox, mailbox_task) = match prepared {
-        Ok(prepared) => prepared,
-        Err(error) => {
-            close_depot(&depot).await;
-            // The volumes of a resumed swarm have its work.
-            if resumed.is_none() {
-                remove_volumes(engine.as_ref(), &names).await;
-            }
+        Ok(Ok(prepared)) => prepared,
+        Ok(Err(error)) => {
+            abandon_start(&depot, engine.as_ref(), &names, resumed.is_some(), &mut signals).await;
             return Err(error);
+        }
+        Err(by) => {
+            abandon_start(&depot, engine.as_ref(), &names, resumed.is_some(), &mut signals).await;
+            record_early_stop(store, &spec, resumed.is_some(), by)?;
+            return Ok(None);
         }
     };
     let (events, event_queue) = EventSender::new();
@@ -138,13 +155,13 @@ async fn start(
     let coordinator = Coordinator {
         machine,
         clock: SwarmClock::starting_at(elapsed),
-        store: setup.store,
+        store,
         snapshots: SnapshotWriter::spawn(events),
         executor,
         inputs: LoopInputs {
             events: event_queue,
             commands,
-            signals: StopSignals::new(),
+            signals,
             reconcile_requested,
             next_reconcile: Instant::now() + RECONCILE_INTERVAL,
             engine_scans,
@@ -155,7 +172,7 @@ async fn start(
         outcome: None,
         abandoned: false,
     };
-    Ok((coordinator, AbortOnDropHandle::new(tokio::spawn(watch_engine))))
+    Ok(Some((coordinator, AbortOnDropHandle::new(tokio::spawn(watch_engine)))))
 }
 
 fn create_incoming_dir(dir: &SwarmDir) -> Result<PathBuf, CoordinatorError> {
@@ -214,4 +231,41 @@ fn elapsed_since_header(spec: &SwarmSpec) -> Duration {
     let began = spec.amp.as_ref().and_then(|amp| i64::try_from(amp.began_ms).ok());
     let ms = began.map_or(0, |began| Timestamp::now().as_millisecond() - began);
     Duration::from_millis(u64::try_from(ms).unwrap_or_default())
+}
+
+/// Removes the depot, and the volumes of a new swarm.
+async fn abandon_start(
+    depot: &DepotClient,
+    engine: &dyn Engine,
+    names: &ResourceNames,
+    is_resumed: bool,
+    signals: &mut StopSignals,
+) {
+    let cleanup = async {
+        close_depot(depot).await;
+        // The volumes of a resumed swarm have its work.
+        if !is_resumed {
+            remove_volumes(engine, names).await;
+        }
+    };
+    if wait_or_signal(signals, Some(CLEANUP_TIMEOUT), cleanup).await.is_none() {
+        tracing::warn!("the engine did not remove everything in time; `longshore gc` will");
+    }
+}
+
+/// Writes to the record of a new swarm that it was stopped before it began. The record of a resumed one says already how it ended.
+fn record_early_stop(
+    mut store: SwarmStore,
+    spec: &SwarmSpec,
+    is_resumed: bool,
+    by: String,
+) -> Result<(), CoordinatorError> {
+    if !is_resumed {
+        let (mut machine, now) = (SwarmMachine::new(spec.clone()), elapsed_since_header(spec));
+        let event = Event::StopRequested { level: StopLevel::Graceful, by };
+        machine.handle(&event, now);
+        store.append(&[(event, now)], Timestamp::now())?;
+        store.snapshot(&machine, now)?.write()?;
+    }
+    Ok(())
 }

@@ -303,7 +303,7 @@ impl Simulation {
     /// Runs one orchestrator from its start to its end, or to its death.
     async fn run_orchestrator(&mut self, setup: SwarmSetup, may_be_cut: bool) -> Option<SwarmOutcome> {
         let outages = tokio::spawn(inject_outages(self.engine.clone(), self.random.next_u64(), may_be_cut));
-        let mut running = std::pin::pin!(run(setup));
+        let mut running = std::pin::pin!(run(setup, StopSignals::new()));
         // Cut by the clock, or by the number of polls: the clock does not advance while git works.
         let (mut bound, mut turns) = (MAX_SWARM_TIME, u64::MAX);
         if may_be_cut && self.random.chance(60) {

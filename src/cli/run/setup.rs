@@ -3,7 +3,9 @@
 //! Called by `run/mod.rs`.
 
 use std::io::{stderr, stdout};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -23,8 +25,11 @@ use crate::protocol::acp::message::RepoUrl;
 use crate::protocol::amp::store::Ssot;
 use crate::report::{self, FirstWriteError, ReportMode, Reporter, StoryLabels, TextStyle};
 use crate::state::journal::JOURNAL_VERSION;
-use crate::state::{JournalHeader, SwarmDir, SwarmLock, SwarmStore};
+use crate::state::{JournalHeader, RepoLock, SwarmDir, SwarmLock, SwarmStore};
 use crate::swarm::SwarmSpec;
+
+/// The pause between two tries to lock the repository.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Creates the swarm's directory and record. The caller holds the lock until the swarm is over.
 pub(super) async fn set_up_swarm(
@@ -47,7 +52,7 @@ pub(super) async fn set_up_swarm(
     let Preflight { plan, repo, engine, engine_info, shim, env, .. } = checked;
     let sandbox = persisted.to_sandbox_settings(env, &engine_info)?;
     let tasks = copy_tasks_files(&plan);
-    let starting = SwarmDir::lock_repo(repo.root())?;
+    let starting = lock_repo(repo.root()).await?;
     // Checked again under the lock: another swarm may have started since.
     let branches = plan.files.iter().map(|file| file.branch.as_str()).collect();
     let mut problems: Vec<CommandError> = conflicting_swarm_error(repo.root(), &branches, None).into_iter().collect();
@@ -90,6 +95,16 @@ pub(super) async fn set_up_swarm(
         resumed: None,
     };
     Ok((setup, lock))
+}
+
+/// Waits for the repository lock. Signals are seen meanwhile, which a blocking wait would not let happen.
+pub(crate) async fn lock_repo(root: &Path) -> Result<RepoLock, CommandError> {
+    loop {
+        if let Some(lock) = SwarmDir::try_lock_repo(root)? {
+            return Ok(lock);
+        }
+        tokio::time::sleep(LOCK_RETRY_INTERVAL).await;
+    }
 }
 
 /// The repository's URL for ACP. A remote that ACP cannot express counts as none: the sandbox's git maps either to the

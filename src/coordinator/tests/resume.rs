@@ -45,7 +45,7 @@ async fn sandboxes_that_ended_while_a_failed_swarm_was_away_are_noticed() {
         }
     };
     tokio::select! {
-        ended = run(setup) => panic!("it ended: {ended:?}"),
+        ended = run(setup, StopSignals::new()) => panic!("it ended: {ended:?}"),
         () = all_run => {}
     }
     drop(lock);
@@ -67,7 +67,7 @@ async fn sandboxes_that_ended_while_a_failed_swarm_was_away_are_noticed() {
         }
     };
     tokio::select! {
-        ended = run(setup) => panic!("it ended: {ended:?}"),
+        ended = run(setup, StopSignals::new()) => panic!("it ended: {ended:?}"),
         () = all_ended => {}
         () = tokio::time::sleep(Duration::from_secs(60)) => {
             let machine = recover(&dir).unwrap().machine;

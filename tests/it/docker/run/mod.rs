@@ -12,6 +12,7 @@ mod clock;
 mod faults;
 mod tasks_files;
 mod disk_full;
+mod early_stops;
 mod gc;
 mod landing;
 mod inputs;
