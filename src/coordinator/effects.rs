@@ -237,7 +237,8 @@ impl EffectExecutor {
             let ssot = Arc::clone(&self.swarm.ssot);
             self.spawn_event(async move { Some(collect_review(&collector, &context, &criteria, mode, ssot).await) })
         } else {
-            self.spawn_event(async move { Some(collect_result(&collector, &context, mode).await) })
+            let start_failure = machine.reported_start_failure(&attempt);
+            self.spawn_event(async move { Some(collect_result(&collector, &context, mode, start_failure).await) })
         };
         if let Some(previous) = self.collect_tasks.insert(attempt, task) {
             previous.abort();

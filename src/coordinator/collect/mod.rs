@@ -23,7 +23,8 @@ use jiff::Timestamp;
 
 use crate::error_chain::error_chain;
 use crate::protocol::amp::store::Ssot;
-use crate::swarm::{CollectMode, Event};
+use crate::swarm::{CollectMode, Event, MachineryFault};
+use crate::verdict::Failure;
 
 use super::attempt::AttemptContext;
 use super::fault::protocol_violation;
@@ -32,8 +33,14 @@ use result::{CollectedResult, fetch_result, measure_changes};
 use review::fetch_review;
 use salvage::{SalvageOutcome, salvage_leftover, salvage_without_result};
 
-/// Collects the result, verified and under refs, and what else is in the work directory.
-pub(super) async fn collect_result(collector: &Collector, context: &AttemptContext, mode: CollectMode) -> Event {
+/// Collects the result, verified and under refs, and what else is in the work directory. `start_failure` explains why a sandbox
+/// that completed without beginning a story has no result.
+pub(super) async fn collect_result(
+    collector: &Collector,
+    context: &AttemptContext,
+    mode: CollectMode,
+    start_failure: Option<Failure>,
+) -> Event {
     let bundle = collector.bundle_file(context);
     let fault = match fetch_result(collector, context, &bundle).await {
         Ok(Some(CollectedResult { tip, stories })) => {
@@ -50,12 +57,14 @@ pub(super) async fn collect_result(collector: &Collector, context: &AttemptConte
             };
         }
         Ok(None) => {
-            let mut fault = protocol_violation(match mode {
-                CollectMode::Result => "the sandbox said `completion` and left no result",
-                CollectMode::Salvage => "the sandbox ended without a result",
-            });
-            fault.retryable = true;
-            fault
+            let fault = match (mode, start_failure) {
+                (CollectMode::Result, Some(Failure { cause, evidence, .. })) => {
+                    MachineryFault { evidence, ..MachineryFault::new(cause, "", true) }
+                }
+                (CollectMode::Result, None) => protocol_violation("the sandbox said `completion` and left no result"),
+                (CollectMode::Salvage, _) => protocol_violation("the sandbox ended without a result"),
+            };
+            MachineryFault { retryable: true, ..fault }
         }
         Err(fault) => fault,
     };

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use super::attempt::Attempt;
+use super::diagnosis;
 use super::hold::AdminHold;
 use super::state::SwarmMachine;
 use super::view::{AttemptPhase, AttemptView, StoryView};
 use crate::ids::{AssignmentId, AttemptId, CommitId, StoryKey};
+use crate::protocol::acp::message::CompletionStatus;
 use crate::swarm::effect::SwarmOutcome;
 use crate::swarm::event::StopLevel;
 use crate::swarm::index::{AttemptIndex, TypedIndex};
 use crate::swarm::spec::{AssignmentSpec, StorySpec, SwarmSpec};
+use crate::verdict::Failure;
 
 impl SwarmMachine {
     /// When to give [`Event::DeadlinePassed`](crate::swarm::Event::DeadlinePassed), if nothing else happens.
@@ -70,6 +73,15 @@ impl SwarmMachine {
 
     pub fn assignment_spec(&self, id: &AssignmentId) -> Option<&AssignmentSpec> {
         self.assignment_indices.get(id).map(|assignment| &self.spec.assignments[assignment.position()])
+    }
+
+    /// Why a sandbox ended before it began a story, by its own report. Such a sandbox leaves no result, and its stories did
+    /// nothing to cause that. `None` if it began one, or reported no failure.
+    pub fn reported_start_failure(&self, id: &AttemptId) -> Option<Failure> {
+        let attempt = self.attempts.iter().find(|attempt| attempt.view.id == *id)?;
+        let unstarted = matches!(attempt.view.completion, Some(CompletionStatus::Failed | CompletionStatus::Stopped))
+            && !attempt.stories.iter().any(|story| attempt.has_begun_story(*story));
+        diagnosis::unreached_failure(attempt).filter(|_| unstarted)
     }
 
     /// The attempts, in the order of their starts.

@@ -90,3 +90,28 @@ fn a_closed_terminal_stops_a_swarm_unless_it_ignores_that() {
     running.wait().expect(0, &["1 landed"]);
     assert_eq!(scratch.engine_resources(), [""; 0]);
 }
+
+#[test]
+fn a_sandbox_stopped_before_its_task_request_is_tried_again() {
+    let scratch = SwarmFixture::new();
+    let tasks =
+        scratch.tasks("feat/unasked", json!([story(1, "echo 1 > f1"), depending_on(story(2, "echo 2 > f2"), &[1])]));
+    // Right after the record of the first container.
+    let ran = scratch.start_with(&["run", &tasks, "--retries", "0"], &[("LONGSHORE_TEST_DIE_AT_RECORD", "2")]).wait();
+    assert_eq!(ran.status.code(), None, "{}{}", ran.out, ran.err);
+    let swarm = scratch.swarms().pop().expect("a swarm");
+    let filter = format!("label={}={swarm}", label::SWARM);
+    let sandbox =
+        docker(&["ps", "-aq", "--no-trunc", "--filter", &filter, "--filter", SANDBOX_FILTER]).expect("a list");
+    let sandbox = sandbox.trim();
+    // As far as an orchestrator gets that dies a moment later.
+    docker(&["start", sandbox]).expect("started");
+    eventually("the shim waits for its task-request", || {
+        let status = docker(&["exec", sandbox, "cat", "/proc/1/status"]).ok()?;
+        handles_signal(&status, SIGTERM).then_some(())
+    });
+    docker(&["stop", sandbox]).expect("stopped");
+    scratch.longshore(&["resume"]).expect(0, &["connection_lost", "stopped before the task-request", "2 landed"]);
+    scratch.state().expect(&["landed", "landed"]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
+}
