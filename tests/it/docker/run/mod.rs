@@ -20,6 +20,7 @@ mod limits;
 mod interference;
 mod memory;
 mod mailbox;
+mod objects_volume;
 mod scheduling;
 mod engine_outage;
 mod longshore_process;
