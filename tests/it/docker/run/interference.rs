@@ -79,6 +79,24 @@ fn a_killed_depot_is_replaced_unnoticed() {
     assert_eq!(scratch.engine_resources(), [""; 0]);
 }
 
+#[test]
+fn a_frozen_depot_is_replaced_and_finished_work_runs_once() {
+    let scratch = SwarmFixture::new();
+    let (running, sandbox) = run_to_half(&scratch);
+    let depot = depot_container(&scratch);
+    docker(&["pause", &depot]).expect("paused");
+    let frozen = docker(&["inspect", "--format", "{{.Id}}", &depot]).expect("it is there");
+    sandbox.release();
+    running.wait().expect(0, &["2 landed"]);
+    let state = scratch.state();
+    state.expect(&["landed", "landed"]);
+    assert_eq!(state.story(2)["attempts"], 1, "it was finished");
+    assert!(docker(&["inspect", frozen.trim()]).is_err(), "it is gone");
+    let log = std::fs::read_to_string(scratch.latest().join("logs/longshore.log")).expect("a log");
+    assert!(log.contains("the engine answers, and it does not"), "{log}");
+    assert_eq!(scratch.engine_resources(), [""; 0]);
+}
+
 fn depot_container(scratch: &SwarmFixture) -> String {
     let swarm = scratch.swarms().pop().expect("a swarm");
     format!("longshore-{}-depot", &swarm[..8])
