@@ -17,7 +17,9 @@ use crate::error_chain::error_chain;
 use crate::plan::Plan;
 use crate::report::StoryLabels;
 use crate::state::{SwarmDir, SwarmStore};
-use crate::swarm::{AmpIntent, Announcement, Event, StopLevel, SwarmMachine, SwarmOutcome, SwarmSpec, TaskDecision};
+use crate::swarm::{
+    AmpIntent, Announcement, AttemptPhase, Event, StopLevel, SwarmMachine, SwarmOutcome, SwarmSpec, TaskDecision,
+};
 
 use super::amp::composer::AmpComposer;
 use super::amp::ssot_writer::SsotWriter;
@@ -195,6 +197,16 @@ async fn prepare_depot(
     let objects = ObjectsVolume::open(depot, repo).await?;
     for file in &spec.files {
         objects.ensure(depot, repo, &file.branch, &file.base).await?;
+    }
+    // The volume may be another one than that of the sandboxes, or a new one: its name follows from the repository's path. Their
+    // clones borrow the objects of their bases from it.
+    let unsettled = resumed.into_iter().flat_map(SwarmMachine::attempts);
+    for view in unsettled.filter(|view| view.phase < AttemptPhase::Settled) {
+        if let Some(file) = spec.file_of(&view.id.assignment)
+            && let Err(error) = objects.ensure(depot, repo, &file.branch, &view.base).await
+        {
+            tracing::warn!(attempt = %view.id, error = %error_chain(&error), "cannot send an attempt's base to the objects volume");
+        }
     }
     if !plan.has_mailbox() {
         return Ok((objects, None, None));

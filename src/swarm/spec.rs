@@ -26,6 +26,12 @@ pub struct SwarmSpec {
 }
 
 impl SwarmSpec {
+    /// The tasks file of an assignment.
+    pub fn file_of(&self, assignment: &AssignmentId) -> Option<&TasksFileSpec> {
+        let assignment = self.assignments.iter().find(|one| one.id == *assignment)?;
+        self.files.get(usize::from(assignment.file))
+    }
+
     /// A tasks file that a story or an assignment refers to and that is not listed.
     pub fn unknown_file(&self) -> Option<u16> {
         let files = self.assignments.iter().map(|one| one.file).chain(self.stories.iter().map(|story| story.key.file));

@@ -105,8 +105,14 @@ impl SwarmFixture {
         scratch
     }
 
+    /// The repository, wherever it is now.
     fn root(&self) -> PathBuf {
-        self.folder.path().join("repo")
+        Some(self.moved_root()).filter(|moved| moved.exists()).unwrap_or_else(|| self.folder.path().join("repo"))
+    }
+
+    /// Where a test may move the repository.
+    fn moved_root(&self) -> PathBuf {
+        self.folder.path().join("moved")
     }
 
     fn write(&self, name: &str, text: impl AsRef<[u8]>) {
