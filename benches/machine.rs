@@ -35,6 +35,7 @@ fn spec(stories: usize) -> SwarmSpec {
         title: "A feature".to_owned(),
         branch: "feat/feature".parse().expect("valid"),
         base: commit(1),
+        has_verify: false,
     };
     let story = |n: usize| StorySpec {
         key: key(n),
@@ -42,6 +43,9 @@ fn spec(stories: usize) -> SwarmSpec {
         depends_on: [3, 7].iter().filter(|back| n % STORIES_PER_FILE >= **back).map(|back| key(n - back)).collect(),
         done: None,
         risk: RiskLevel::Low,
+        has_command: false,
+        has_verify: false,
+        tested_criteria: Vec::new(),
     };
     let assignment = |n: usize| AssignmentSpec {
         id: AssignmentId::new(2026, n as u32 + 1),
@@ -57,6 +61,7 @@ fn spec(stories: usize) -> SwarmSpec {
         stories: (0..stories).map(story).collect(),
         assignments: (0..stories).map(assignment).collect(),
         amp: None,
+        landing: None,
         limits: SwarmLimits {
             max_sandboxes: 8,
             retries: 1,

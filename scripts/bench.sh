@@ -2,13 +2,19 @@
 # Measures longshore against scripts/baseline.sh: the same stories of one small file each, the same image, the same
 # limits, in turn, each in a fresh repo with 200 files. Prints the seconds of each run, their ratio, and the median.
 #
-# usage: scripts/bench.sh [PAIRS [STORIES [PARALLEL]]]     (5 pairs of 24 stories, 8 at a time)
+# usage: scripts/bench.sh [--verify CMD] [PAIRS [STORIES [PARALLEL]]]     (5 pairs of 24 stories, 8 at a time)
+#   --verify CMD  a command that each story must pass: longshore checks the merged tree, the baseline each story
 #
 # longshore's time is that of the whole program, from its start to its exit; the baseline's is from its first sandbox
 # to its last merge. Below 1.0 longshore is faster, with verification, journal and hardening, which the baseline lacks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH:/usr/local/bin"
+check=
+if [ "${1:-}" = --verify ] && [ $# -gt 1 ]; then
+  check=$2
+  shift 2
+fi
 for number in "$@"; do
   case "$number" in
     '' | *[!0-9]* | 0)
@@ -72,7 +78,7 @@ time_longshore() {
   local repo=$1 began ended
   began=$(date +%s%N)
   if ! "$source/target/dist/longshore" -C "$repo" run "$work/tasks.json" --yes --max "$parallel" --image "$image" \
-    --memory 512m --cpus 1 >"$work/log" 2>&1 </dev/null; then
+    --memory 512m --cpus 1 ${check:+--verify "$check"} >"$work/log" 2>&1 </dev/null; then
     tail -n 30 "$work/log" >&2
     return 1
   fi
@@ -87,7 +93,7 @@ for pair in $(seq "$pairs"); do
   ours=$(time_longshore "$work/longshore-$pair")
   all_there "$work/longshore-$pair"
   fresh_repo "$work/baseline-$pair"
-  theirs=$("$source/scripts/baseline.sh" "$work/baseline-$pair" "$image" "$stories" "$parallel")
+  theirs=$("$source/scripts/baseline.sh" "$work/baseline-$pair" "$image" "$stories" "$parallel" ${check:+"$check"})
   all_there "$work/baseline-$pair"
   ratio=$(awk -v a="$ours" -v b="$theirs" 'BEGIN { printf "%.3f", a / b }')
   echo "$ratio" >>"$work/ratios"

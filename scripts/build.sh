@@ -37,11 +37,11 @@ install_as() {
 
 if ! [ -e "$dist/acp-shim" ]; then echo 'build: compiling (the first time takes some minutes)'; fi
 
-# What makes the shim small, where the linker and the C library can: equal functions are one (lld, which is rustc's own on x86_64),
-# and relocations are packed (understood by a static program's start from glibc 2.36 on). A panic ends the shim with its
-# message and unwinds nothing, so there is no index for unwinding; backtraces need one, and say nothing.
+# What makes the shim small, where the linker and the C library can: equal functions are one, there are no tables for unwinding
+# (both need lld, which is rustc's own on x86_64), and relocations are packed (understood by a static program's start from glibc
+# 2.36 on). A panic ends the shim with its message and unwinds nothing; only backtraces would need the tables, and say nothing.
 small=(-C 'link-arg=-Wl,--no-eh-frame-hdr')
-case "$host" in x86_64-*) small+=(-C 'link-arg=-Wl,--icf=all') ;; esac
+case "$host" in x86_64-*) small+=(-C 'link-arg=-Wl,--icf=all' -C 'link-arg=-Wl,-T,scripts/shim.ld') ;; esac
 case "$(getconf GNU_LIBC_VERSION 2>/dev/null)" in
   "glibc 2."3[6-9] | "glibc 2."[4-9][0-9]) small+=(-C 'link-arg=-Wl,-z,pack-relative-relocs') ;;
 esac

@@ -50,3 +50,8 @@ pub(crate) fn identity_env(identity: &GitIdentity) -> [(&'static str, &str); 4] 
 pub(crate) fn mentions_disk_full(stderr: &str) -> bool {
     stderr.contains("No space left on device") || stderr.contains("Disk quota exceeded")
 }
+
+/// Whether a program's stderr says that it got no memory.
+pub(crate) fn mentions_out_of_memory(stderr: &str) -> bool {
+    stderr.to_lowercase().contains("out of memory") || stderr.contains("Cannot allocate memory")
+}

@@ -6,10 +6,10 @@
 //! ```text
 //! tasks file -> plan -> scheduler (pure machine) -> engine: sandbox -> ACP records -> state + journal
 //!                                                         |                 |-> AMP messages (SSOT)
-//!                              repo objects in <- delivery -> verified commits out -> merge -> report
+//!                              repo objects in <- delivery -> commits out -> check sandbox -> merge -> report
 //! ```
 //!
-//! In reading order. Each module's own `//!` lists its files.
+//! In reading order. Most modules' own `//!` lists their files.
 //!
 //! | module | contents | start at |
 //! |---|---|---|
@@ -20,17 +20,17 @@
 //! | [`tasks`] | the tasks file: three shapes read into one, and written back | `tasks/load.rs` |
 //! | `plan` | dependency graph, waves, assignments, branches | `plan/build.rs` |
 //! | `swarm` | the pure core: events in, effects out, deadlines, retries; AMP as a child machine | `swarm/event.rs`, `swarm/machine.rs` |
-//! | [`wire`] | the NDJSON codec, 64 KB a line, both ways | `wire/codec.rs` |
+//! | [`wire`] | the NDJSON codec, 64 KB a line, both ways | `wire/splitter.rs` reads, `wire/codec.rs` writes |
 //! | [`protocol`] | `acp`, `amp` with its SSOT store, `mailbox`, `mesh` | each `message.rs`; `mesh/frame.rs` |
 //! | [`handoff`] | files and frames that orchestrator and shim exchange beside ACP | `handoff/assignment.rs` |
 //! | `git` | the hardened environment of every git process | |
 //! | `engine` | the `Engine` trait; `docker/` (create and hardening, events, errors); `depot/` (the depot's client) | `engine/mod.rs` |
-//! | `delivery` | git on the host: packs out, bundles in, verification, refs, merging onto the integration branch | `delivery/merge.rs` |
+//! | `delivery` | git on the host: packs out, bundles in, verification, refs, landings: what lands is written again | `delivery/landing.rs` |
 //! | `state` | the swarm's directory: lock, journal, `swarm-state.json`, recovery | `state/swarm_state.rs` |
 //! | `report` | output for users: bars, plain lines, JSON events, the summary | `report/summary.rs` |
 //! | `coordinator` | the only loop: events, effects, sessions with sandboxes, collecting, recovery, AMP, memory, mailbox | `coordinator/event_loop.rs` |
-//! | `cli` | one file or directory per command; `settings/` declares every setting; exit codes: `exit_status.rs`, and `swarm/effect.rs` | `cli/dispatch.rs` |
-//! | `shim` | the program inside a sandbox: stories, checks, salvage; `examination.rs` commits; `depot/`, the depot's server | `shim/serve.rs`, `shim/story.rs` |
+//! | `cli` | one file or directory per command; `settings/` declares every setting; exit codes: `exit_status.rs`, and `swarm/swarm_outcome.rs` | `cli/dispatch.rs` |
+//! | `shim` | the program inside a sandbox: stories, checks (`check.rs`), salvage; `examination.rs` commits; `depot/`, the depot's server | `shim/serve.rs`, `shim/story.rs` |
 //!
 //! The orchestrator's modules need the feature `orchestrator`, the shim's the feature `shim`; both are on by default.
 //!
@@ -38,7 +38,8 @@
 //!
 //! 1. **No finished work is lost.** The shim commits and bundles before it sends `completion`. The host verifies a bundle and gives
 //!    it a ref before the story counts as landed or the sandbox is removed. Every failure path salvages the work.
-//! 2. **A verdict is true, or says that it does not know.** Completed means that the commit is on the host and its checks passed.
+//! 2. **A verdict is true, or says that it does not know.** Completed means that the commit is on its branch, and
+//!    that its checks passed in a sandbox in which no agent ever was. The branch never points at anything else.
 //! 3. **Exactly once across restarts.** The journal holds every event before its effects are visible. Replaying it gives the machine.
 //! 4. **The core is pure.** One loop owns the machine. Retries, timeouts and grace periods are its deadlines.
 //! 5. **One slow or hostile sandbox never stalls another.** Each has its own reader and a bounded share. A bad line is a value.

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | `Success` | every story landed, or the command did what it was asked to do |
 //! | 1 | `Unsuccessful` | a story did not land, or a check found errors |
-//! | 2 | `InvalidInput` | bad usage or bad input |
+//! | 2 | `InvalidInput` | bad usage or bad input, or the checks fail before anything was changed |
 //! | 3 | `Machinery` | the engine, git, the disk or another part of the machinery failed |
 //! | 4 | `Suspended` | only tasks that wait for the admin are left |
 //! | 130 | `Interrupted` | stopped by a signal or by `longshore stop`; can be resumed |
@@ -35,6 +35,7 @@ impl From<SwarmOutcome> for ExitStatus {
         match outcome {
             SwarmOutcome::Landed => ExitStatus::Success,
             SwarmOutcome::SomeFailed => ExitStatus::Unsuccessful,
+            SwarmOutcome::RedBase => ExitStatus::InvalidInput,
             SwarmOutcome::MachineryFailed => ExitStatus::Machinery,
             SwarmOutcome::Suspended => ExitStatus::Suspended,
             SwarmOutcome::Interrupted => ExitStatus::Interrupted,
@@ -49,7 +50,7 @@ mod tests {
     #[test]
     fn swarm_outcomes_map_to_their_exit_codes() {
         use SwarmOutcome as O;
-        for outcome in [O::Landed, O::SomeFailed, O::MachineryFailed, O::Suspended, O::Interrupted] {
+        for outcome in [O::Landed, O::SomeFailed, O::RedBase, O::MachineryFailed, O::Suspended, O::Interrupted] {
             assert_eq!(ExitStatus::from(outcome) as u8, outcome.exit_code(), "{outcome:?}");
         }
     }

@@ -13,10 +13,10 @@ use super::run::persisted_settings::PersistedSettings;
 use super::run::{finish, preflight, setup};
 use super::runtime::init_file_logging;
 use super::swarm_prefix::SwarmPrefix;
-use super::{CommandResult, admin, print_stderr, shim};
+use super::{CommandResult, ExitStatus, admin, print_stderr, shim};
 use crate::coordinator::notify::{EscalationNotifier, NotifyPolicy};
 use crate::coordinator::{
-    AmpComposer, EscalationListener, Reserve, ResumedSwarm, SwarmSetup, restore_memories, restore_messages,
+    AmpComposer, EscalationListener, Reserve, ResumedSwarm, StopSignals, SwarmSetup, restore_memories, restore_messages,
 };
 use crate::delivery::Repo;
 use crate::plan::{self, Plan, PlanOptions};
@@ -25,7 +25,7 @@ use crate::protocol::amp::store::Ssot;
 use crate::report::FirstWriteError;
 use crate::state::journal::JournalHeader;
 use crate::state::recovery::{RecoveredSwarm, replay};
-use crate::state::{SwarmDir, SwarmStore};
+use crate::state::{SwarmDir, SwarmLock, SwarmStore};
 use crate::swarm::{SwarmOutcome, TaskDecision};
 use crate::tasks;
 
@@ -38,11 +38,40 @@ struct InterruptedSwarm {
     recovered: RecoveredSwarm,
 }
 
+/// What is left to do after everything was checked.
+enum PreparedSwarm {
+    /// Nothing: the swarm was over.
+    Complete(ExitStatus),
+    Ready {
+        setup: Box<SwarmSetup>,
+        context: finish::FinishContext,
+        write_error: FirstWriteError,
+        _lock: SwarmLock,
+    },
+}
+
 pub(crate) async fn resume(args: ResumeArgs, here: &CommandContext) -> CommandResult {
+    let mut signals = StopSignals::new();
+    match signals.interrupt(prepare(&args, here)).await {
+        Ok(prepared) => match prepared? {
+            PreparedSwarm::Complete(status) => Ok(status),
+            PreparedSwarm::Ready { setup, context, write_error, _lock } => {
+                finish::run_and_finish(*setup, signals, &context, &write_error).await
+            }
+        },
+        Err(by) => {
+            print_stderr(&format!("interrupted by {by}: the swarm was not resumed, and is as it was"));
+            Ok(ExitStatus::Interrupted)
+        }
+    }
+}
+
+/// Everything before the coordinator runs. May be dropped at any of its awaits.
+async fn prepare(args: &ResumeArgs, here: &CommandContext) -> Result<PreparedSwarm, CommandError> {
     let repo = here.discover_repo().await?;
     let dir = here.resolve_swarm_dir(args.swarm.as_ref().map(SwarmPrefix::as_str)).await?;
-    let starting = SwarmDir::lock_repo(repo.root())?;
-    let _lock = dir.lock()?;
+    let starting = setup::lock_repo(repo.root()).await?;
+    let lock = dir.lock()?;
     drop(starting);
     init_file_logging(&dir);
     let (store, contents) = SwarmStore::open(dir.clone())?;
@@ -50,8 +79,8 @@ pub(crate) async fn resume(args: ResumeArgs, here: &CommandContext) -> CommandRe
     let swarm = InterruptedSwarm { repo, dir, store, ssot, recovered: replay(contents) };
     let (decisions, machine_with_decisions) = admin::pending_decisions(&swarm.ssot, &swarm.recovered.machine)?;
     match swarm.recovered.machine.outcome().filter(|_| machine_with_decisions.is_complete()) {
-        Some(outcome) => swarm.complete_record(&args, outcome).await,
-        None => swarm.run(&args, decisions, here).await,
+        Some(outcome) => swarm.complete_record(args, outcome).await.map(PreparedSwarm::Complete),
+        None => swarm.prepare(args, decisions, here, lock).await,
     }
 }
 
@@ -72,7 +101,8 @@ impl InterruptedSwarm {
         let plan = rebuild_plan(header, &settings, self.repo.root())?;
         restore_memories(&plan, machine, amp_intents, &self.ssot)?;
         let has_verify = !settings.verify.is_empty();
-        let composer = AmpComposer::new(&self.repo, &self.dir, plan, has_verify, settings.review.as_ref());
+        let composer = AmpComposer::new(&self.repo, &self.dir, plan, has_verify, settings.review.as_ref())
+            .with_unchecked_named(header.spec.landing.is_some());
         restore_messages(composer, &self.ssot, amp_intents)?;
         let snapshot = self.store.snapshot(machine, *elapsed)?;
         if !snapshot.is_written() {
@@ -83,7 +113,13 @@ impl InterruptedSwarm {
         Ok(outcome.into())
     }
 
-    async fn run(self, args: &ResumeArgs, decisions: Vec<TaskDecision>, here: &CommandContext) -> CommandResult {
+    async fn prepare(
+        self,
+        args: &ResumeArgs,
+        decisions: Vec<TaskDecision>,
+        here: &CommandContext,
+        lock: SwarmLock,
+    ) -> Result<PreparedSwarm, CommandError> {
         let header = &self.recovered.header;
         let mut settings = PersistedSettings::from_journal(header)?;
         settings.reserve = Reserve {
@@ -98,7 +134,7 @@ impl InterruptedSwarm {
         let (engine, info, image) = preflight::connect_engine_with_image(here, &settings.image).await?;
         preflight::check_network(engine.as_ref(), &settings.network).await?;
         let shim = shim::find_shim(&image.arch, CommandContext::current_exe().as_deref(), &CommandContext::env_var)?;
-        let sandbox = settings.to_sandbox_settings(env, &info)?;
+        let sandbox = settings.to_sandbox_settings(env, &info, image.id)?;
         let context =
             finish::FinishContext::for_resume(self.repo.clone(), args.json, settings.write_back, settings.keep);
         let write_error = FirstWriteError::default();
@@ -118,7 +154,7 @@ impl InterruptedSwarm {
             shim: shim.bytes.into(),
             resumed: Some(ResumedSwarm { machine, elapsed, last_event_at, intents: amp_intents, decisions }),
         };
-        finish::run_and_finish(setup, &context, &write_error).await
+        Ok(PreparedSwarm::Ready { setup: Box::new(setup), context, write_error, _lock: lock })
     }
 
     /// Creates the listener for escalations and sends the notifications that an earlier orchestrator missed.
@@ -140,8 +176,14 @@ fn rebuild_plan(header: &JournalHeader, settings: &PersistedSettings, root: &Pat
     let mut files = Vec::new();
     for copy in &header.tasks {
         let bytes = copy.content.clone().into_bytes();
-        let file = tasks::parse(&bytes, Path::new(&copy.path))
+        let mut file = tasks::parse(&bytes, Path::new(&copy.path))
             .map_err(|error| damaged("a tasks file in its journal cannot be read").with_cause(&error))?;
+        // What had landed before the swarm began is not in the file.
+        for story in &mut file.stories {
+            let mut known = header.spec.stories.iter();
+            let spec = known.find(|spec| usize::from(spec.key.file) == files.len() && spec.key.id == story.id);
+            story.done = story.done.or(spec.and_then(|spec| spec.done));
+        }
         files.push((file, bytes));
     }
     let first = header.spec.assignments.first();
@@ -157,6 +199,13 @@ fn rebuild_plan(header: &JournalHeader, settings: &PersistedSettings, root: &Pat
         plan::build(files, root, &options).map_err(|error| damaged("its plan cannot be rebuilt").with_cause(&error))?;
     if let Some(first) = first {
         plan.renumber(first.id.year(), first.id.number());
+    }
+    if header.spec.landing.is_none() {
+        // A journal of an earlier version does not have these.
+        for story in &mut plan.stories {
+            (story.has_command, story.has_verify) = (false, false);
+            story.tested_criteria.clear();
+        }
     }
     if plan.assignments != header.spec.assignments || plan.stories != header.spec.stories {
         return Err(damaged("this version of longshore plans its tasks files differently"));

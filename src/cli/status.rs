@@ -73,6 +73,7 @@ fn describe_status(status: SwarmStatus, live: bool) -> &'static str {
         }
         (SwarmStatus::Landed, _) => "every story landed",
         (SwarmStatus::SomeFailed, _) => "ended, some stories did not land",
+        (SwarmStatus::RedBase, _) => "ended before it began, the checks fail on the base",
         (SwarmStatus::MachineryFailed, _) => "ended, the machinery failed",
         (SwarmStatus::Suspended, _) => {
             "suspended: only tasks that wait for your decision are left; `longshore admin list` lists them, and `longshore resume` applies your decisions"
@@ -93,6 +94,7 @@ fn render_containers(state: &SwarmState) -> String {
             let role = match container.role {
                 SandboxRole::Executor => "executor",
                 SandboxRole::Reviewer => "reviewer",
+                SandboxRole::Checker => "checker",
             };
             let exit = container.exit_code.map_or(String::new(), |code| format!("exit {code}"));
             [

@@ -7,22 +7,26 @@ use tokio::sync::{Notify, watch};
 
 use crate::delivery::{result_ref, salvage_ref};
 use crate::engine::Signal;
+use crate::handoff::sandbox_users::SandboxUsers;
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
 use crate::swarm::{AttemptView, SwarmSpec};
 
-/// The first uid of sandboxes. Each attempt of a swarm has its own uid.
+/// The first uid of agents. Each attempt of a swarm has its own uid.
 const FIRST_UID: u32 = 20_000;
-/// The number of uids: a rootless engine maps 65,536.
-const UID_COUNT: u32 = 40_000;
+/// The number of these uids. As many follow for the shims: a rootless engine maps 65,536.
+const UID_COUNT: u32 = 20_000;
 
 /// An attempt's identity: what its work directory, its commits and its refs are found by.
 #[derive(Debug, Clone)]
 pub(crate) struct AttemptContext {
     pub swarm: SwarmId,
     pub attempt: AttemptId,
+    /// The agent's user.
     pub uid: u32,
     pub branch: BranchName,
     pub base: CommitId,
+    /// The integration branch's commit that it merges, after a conflict.
+    pub merge_head: Option<CommitId>,
     /// Its stories, each with its label in ref names.
     pub stories: Vec<(StoryId, String)>,
     /// The sandbox's container, while it exists.
@@ -41,9 +45,15 @@ impl AttemptContext {
             uid: FIRST_UID + nth % UID_COUNT,
             branch: spec.assignments[index].branch.clone(),
             base: view.base.clone(),
+            merge_head: view.merge.as_ref().map(|merge| merge.head.clone()),
             stories: view.stories.iter().map(|(key, _)| (key.id.clone(), spec.story_ref(key).label)).collect(),
             container,
         })
+    }
+
+    /// The users of the sandbox.
+    pub fn users(&self) -> SandboxUsers {
+        SandboxUsers { agent: self.uid, shim: self.uid + UID_COUNT }
     }
 
     /// The ref for work of this attempt that did not land.

@@ -11,17 +11,19 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::delivery::Repo;
 use crate::engine::depot::DepotClient;
 use crate::engine::{EngineResource, EngineResult, Signal, label};
 use crate::error_chain::error_chain;
-use crate::ids::{AttemptId, ContainerId, StoryKey};
+use crate::ids::{AttemptId, CommitId, ContainerId, StoryKey};
 use crate::report::Reporter;
-use crate::swarm::{AmpIntent, Announcement, CollectMode, Effect, Event, SwarmMachine};
+use crate::swarm::{AmpIntent, Announcement, AttemptRole, CollectMode, Effect, Event, SwarmMachine};
 
 use super::amp::ssot_writer::SsotWriter;
 use super::attempt::{AttemptContext, AttemptHandle};
 use super::collect::collector::Collector;
-use super::collect::{collect_result, collect_review};
+use super::collect::{collect_check, collect_result, collect_review};
+use super::landing::{BranchMove, LandingPreparation};
 use super::mailbox::MailboxHandle;
 use super::memory::SwarmMemory;
 use super::merge::MergeRequest;
@@ -104,6 +106,10 @@ impl EffectExecutor {
                 let stories = review.stories.iter().map(|key| (key.clone(), None)).collect();
                 self.start_attempt(&attempt, SandboxTask { stories, guidance: Vec::new() }, machine, resuming);
             }
+            Effect::StartCheck { attempt, check } => {
+                let stories = check.stories.iter().map(|key| (key.clone(), None)).collect();
+                self.start_attempt(&attempt, SandboxTask { stories, guidance: Vec::new() }, machine, resuming);
+            }
             Effect::Pause { attempt } => self.set_paused(&attempt, true),
             Effect::Unpause { attempt } => self.set_paused(&attempt, false),
             Effect::SendAmp(intent) => self.emit_intent(&intent),
@@ -111,9 +117,19 @@ impl EffectExecutor {
             Effect::Kill { attempt } => self.signal(&attempt, Signal::Kill),
             Effect::Inspect { attempt } => self.inspect(attempt),
             Effect::Collect { attempt, mode } => self.collect(attempt, mode, machine),
-            Effect::Merge { attempt, file, onto, tip, stories } => {
+            Effect::PrepareLanding { landing, file, onto, candidates, merge } => {
+                let preparation = LandingPreparation::new(&self.swarm, landing, file, onto, candidates, merge);
+                let repo = self.swarm.repo.clone();
+                self.spawn_event(async move { Some(preparation.run(&repo).await) });
+            }
+            Effect::MoveBranch { landing, file, from, to, stories } => {
+                let branch_move = BranchMove::new(&self.swarm, landing, file, from, to, &stories);
+                let repo = self.swarm.repo.clone();
+                self.spawn_event(async move { Some(branch_move.run(&repo).await) });
+            }
+            Effect::Merge { attempt, file, onto, base, tip, stories } => {
                 let Some(handle) = self.attempts.get(&attempt) else { return };
-                let request = MergeRequest::new(&self.swarm, handle.context(), file, onto, tip, &stories);
+                let request = MergeRequest::new(&self.swarm, handle.context(), file, onto, base, tip, &stories);
                 let repo = self.swarm.repo.clone();
                 self.spawn_event(async move { Some(request.run(&repo).await) });
             }
@@ -154,9 +170,9 @@ impl EffectExecutor {
             SessionOrigin::Fresh | SessionOrigin::Interrupted { .. } => None,
         };
         let Some(context) = AttemptContext::new(&self.swarm.spec, view, container) else { return };
-        let memories = match &view.review {
-            Some(_) => Vec::new(),
-            None => {
+        let memories = match &view.role {
+            AttemptRole::Reviewer(_) | AttemptRole::Checker(_) => Vec::new(),
+            AttemptRole::Executor => {
                 let stories: Vec<StoryKey> = task.stories.iter().map(|(key, _)| key.clone()).collect();
                 self.memory.dependency_memories(&stories, &self.swarm.plan, machine)
             }
@@ -193,6 +209,21 @@ impl EffectExecutor {
             }
         }
         Ok(())
+    }
+
+    /// The stories of a tasks file that the history of this commit has, as they are in the plan.
+    pub async fn landed_before(&self, file: u16, head: &CommitId) -> Vec<StoryKey> {
+        let plan = &self.swarm.plan;
+        let path = &plan.files[usize::from(file)].task_file_path;
+        let landed = self.swarm.repo.landed_stories(head, path).await.unwrap_or_default();
+        let same = |key: &StoryKey| plan.story(key).content_hash();
+        let keys = landed.into_iter().map(|landed| (StoryKey { file, id: landed.id }, landed.content));
+        let known = |key: &StoryKey| plan.files[usize::from(file)].tasks.stories.iter().any(|story| story.id == key.id);
+        keys.filter(|(key, content)| known(key) && same(key) == *content).map(|(key, _)| key).collect()
+    }
+
+    pub fn repo(&self) -> &Repo {
+        &self.swarm.repo
     }
 
     /// Records the container that a session created.
@@ -232,12 +263,20 @@ impl EffectExecutor {
     fn collect(&mut self, attempt: AttemptId, mode: CollectMode, machine: &SwarmMachine) {
         let Some(handle) = self.attempts.get(&attempt) else { return };
         let (collector, context) = (self.collector.clone(), handle.context().clone());
-        let task = if machine.attempt(&attempt).is_some_and(|view| view.review.is_some()) {
-            let criteria = self.amp.composer().review_criteria(&attempt.assignment);
-            let ssot = Arc::clone(&self.swarm.ssot);
-            self.spawn_event(async move { Some(collect_review(&collector, &context, &criteria, mode, ssot).await) })
-        } else {
-            self.spawn_event(async move { Some(collect_result(&collector, &context, mode).await) })
+        let task = match machine.attempt(&attempt).map(|view| &view.role) {
+            Some(AttemptRole::Reviewer(_)) => {
+                let criteria = self.amp.composer().review_criteria(&attempt.assignment);
+                let ssot = Arc::clone(&self.swarm.ssot);
+                self.spawn_event(async move { Some(collect_review(&collector, &context, &criteria, mode, ssot).await) })
+            }
+            Some(AttemptRole::Checker(_)) => {
+                let memory = self.swarm.checks.clone();
+                self.spawn_event(async move { Some(collect_check(&collector, &context, mode, &memory).await) })
+            }
+            Some(AttemptRole::Executor) | None => {
+                let start_failure = machine.reported_start_failure(&attempt);
+                self.spawn_event(async move { Some(collect_result(&collector, &context, mode, start_failure).await) })
+            }
         };
         if let Some(previous) = self.collect_tasks.insert(attempt, task) {
             previous.abort();

@@ -76,6 +76,9 @@ pub(super) struct Coordinator {
     pub snapshots: SnapshotWriter,
     pub executor: EffectExecutor,
     pub inputs: LoopInputs,
+    /// The events that begin or resume the swarm. The loop applies them before it listens to anything else: a machine that has an
+    /// outcome drops every event before `Event::Resumed`, and a sandbox that has ended reports its end only once.
+    pub first_events: Vec<Event>,
     /// The last batch had `Event::Resumed`: what its effects start may exist already.
     pub resuming: bool,
     /// `None` while the swarm runs, and after the user left it at once.
@@ -90,19 +93,27 @@ impl Coordinator {
     /// # Errors
     /// [`CoordinatorError`] if the swarm's record cannot be written.
     pub async fn run_loop(&mut self) -> Result<(), CoordinatorError> {
+        let first_events = std::mem::take(&mut self.first_events);
+        let effects = self.apply(first_events.into_iter().map(QueuedEvent::from).collect())?;
+        self.execute(effects);
         while self.outcome.is_none() && !self.abandoned {
             let event = self.next_event().await;
-            for effect in self.handle_event(event)? {
-                match effect {
-                    Effect::Finish(outcome) => self.outcome = Some(outcome),
-                    effect => self.executor.execute(effect, &self.machine, self.resuming),
-                }
-            }
+            let effects = self.handle_event(event)?;
+            self.execute(effects);
             if let Some(snapshot) = self.store.snapshot_if_due(&self.machine, self.clock.now())? {
                 self.snapshots.write(snapshot);
             }
         }
         Ok(())
+    }
+
+    fn execute(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Finish(outcome) => self.outcome = Some(outcome),
+                effect => self.executor.execute(effect, &self.machine, self.resuming),
+            }
+        }
     }
 
     async fn next_event(&mut self) -> LoopEvent {

@@ -38,17 +38,14 @@ pub(super) fn create_fault(error: &EngineError, container: &ContainerSpec) -> Ma
     }
 }
 
+/// Only a refused bundle is a sandbox's doing. Whatever the host's git cannot do is the machinery's, also if it ran out of memory.
 pub(super) fn delivery_fault(error: &DeliveryError) -> MachineryFault {
     let cause = match error {
         DeliveryError::BundleRefused(_) => Cause::ProtocolViolation,
         DeliveryError::DiskFull { .. } => Cause::DiskFull,
         _ => Cause::HostError,
     };
-    // A moved branch is not retryable: every retry would merge onto the same old head.
-    let retryable = matches!(
-        error,
-        DeliveryError::TimedOut { .. } | DeliveryError::CommandFailed { .. } | DeliveryError::Io { .. }
-    );
+    let retryable = error.is_retryable();
     let mut evidence = Evidence::from_summary(error.to_string());
     if let DeliveryError::CommandFailed { command, code, tail, .. } = error {
         evidence.command = Some(command.clone());

@@ -7,11 +7,12 @@
 //! | `startup.rs` | starts or resumes a swarm |
 //! | `event_loop.rs` | the loop: next event, handle it, execute its effects |
 //! | `effects.rs` | the executor: owns tasks, attempts and clients |
-//! | `attempt.rs` | an attempt's identity, and the channels to its session |
+//! | `attempt.rs` | an attempt's identity, uids included, and the channels to its session |
 //! | `start/` | everything before a sandbox runs |
 //! | `session.rs`, `output_reader.rs` | one sandbox, from its directories to its exit |
 //! | `collect/` | results, reviews and salvage |
-//! | `merge.rs` | merges onto the integration branch |
+//! | `landing.rs`, `merge.rs` | merges, and moves integration branches; what lands is decided in `swarm/machine/landing.rs` |
+//! | `checks.rs` | the checks of a commit, and which passed before |
 //! | `recovery/` | resume, reconciliation, rescue |
 //! | `shutdown.rs` | the end, phase by phase |
 //! | `amp/` | AMP messages and the SSOT |
@@ -26,6 +27,7 @@
 
 mod amp;
 mod attempt;
+mod checks;
 pub mod collect;
 pub mod control;
 mod effects;
@@ -34,6 +36,7 @@ mod error;
 mod event_loop;
 mod event_queue;
 mod fault;
+mod landing;
 pub(crate) mod mailbox;
 mod memory;
 mod merge;
@@ -68,3 +71,4 @@ pub(crate) use setup::{ResumedSwarm, SwarmSetup};
 pub(crate) use shutdown::reason_to_keep_volumes;
 pub(crate) use start::admission::Reserve;
 pub(crate) use startup::run;
+pub(crate) use stop_signals::StopSignals;

@@ -22,6 +22,8 @@ pub struct ReviewSettings {
 pub struct SandboxSettings {
     /// Image reference.
     pub image: String,
+    /// Its id, which changes with its content.
+    pub image_id: Option<String>,
     /// `none`, or the name of a network.
     pub network: String,
     /// Memory limit in bytes.
@@ -41,6 +43,8 @@ pub struct SandboxSettings {
     pub env: EnvVars,
     /// Author and committer of commits.
     pub identity: GitIdentity,
+    /// Sign the commits that land, with the key of the user's git config.
+    pub sign_landings: bool,
     /// The repo's URL in the form that ACP requires.
     pub repo_url: RepoUrl,
     /// Free resources that the engine must have before another sandbox starts.
@@ -51,4 +55,12 @@ pub struct SandboxSettings {
     pub max_bundle: u64,
     /// Whether the engine can mount a subdirectory of a volume.
     pub supports_subpath: bool,
+}
+
+impl SandboxSettings {
+    /// What could decide a check, besides the image, the commit and the command. It has the values of variables.
+    pub(super) fn check_surroundings(&self) -> String {
+        let variables: Vec<String> = self.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        format!("{}\0{}\0{}", self.network, self.memory, variables.join("\0"))
+    }
 }

@@ -166,6 +166,9 @@ impl SandboxSession {
             diff.write(repo).await.map_err(StartError)?;
         }
         objects.ensure(depot, repo, &self.spec.base_branch, &attempt.base).await?;
+        if let Some((branch, head)) = &self.spec.merge_head {
+            objects.ensure(depot, repo, branch, head).await?;
+        }
         let mut files = self.spec.files.clone();
         if let Some(dispatch) = self.spec.dispatch.clone() {
             // Merging the memory takes a while.
@@ -173,7 +176,7 @@ impl SandboxSession {
             let file = file.map_err(|error| MachineryFault::new(Cause::HostError, error_chain(&error), true))?;
             files.push(file.map_err(StartError)?);
         }
-        depot.prepare_sandbox_dirs(&attempt.attempt.dir_name(), attempt.uid, files).await?;
+        depot.prepare_sandbox_dirs(&attempt.attempt.dir_name(), attempt.users(), files).await?;
         if let (Some(mailbox), Some(seat)) = (mailbox, &self.spec.seat) {
             mailbox.seat_agent(seat).await?;
         }

@@ -26,13 +26,16 @@ const LAST_TASKS_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long pausing the last sandboxes may take.
 const LAST_PAUSES_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a slow engine may take to remove the depot and the volumes.
-const CLEANUP_TIMEOUT: Duration = Duration::from_secs(900);
+pub(super) const CLEANUP_TIMEOUT: Duration = Duration::from_secs(900);
 /// The same after the user asked to leave at once.
 const INTERRUPTED_CLEANUP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Why a swarm's volumes are kept at its end; `None` if they are removed.
 pub fn reason_to_keep_volumes(machine: &SwarmMachine, keep: bool) -> Option<&'static str> {
-    if machine.attempts().any(|view| view.work_dir_kept) {
+    if !machine.has_begun() {
+        // Nothing is in them.
+        None
+    } else if machine.attempts().any(|view| view.work_dir_kept) {
         Some("work that could not be salvaged is in them")
     } else if !machine.is_complete() {
         Some("`longshore resume` needs them")
@@ -73,6 +76,12 @@ pub(super) async fn shut_down(
         || snapshot_result.is_err();
     let cleanup = async {
         close_depot(&depot).await;
+        if finished
+            && machine.is_complete()
+            && let Err(error) = swarm.repo.delete_landing_refs(swarm.spec.swarm).await
+        {
+            tracing::warn!(error = %error_chain(&error), "cannot remove the refs of prepared landings; `longshore gc` will");
+        }
         if !keep_volumes {
             remove_volumes(swarm.engine.as_ref(), &swarm.names).await;
         }
@@ -89,7 +98,7 @@ pub(super) async fn shut_down(
 }
 
 /// Waits for `future`; `None` if the timeout or a signal ends the wait.
-async fn wait_or_signal<T>(
+pub(super) async fn wait_or_signal<T>(
     signals: &mut StopSignals,
     timeout: Option<Duration>,
     future: impl Future<Output = T>,

@@ -10,6 +10,7 @@ use crate::protocol::amp::store::Ssot;
 use crate::state::SwarmDir;
 use crate::swarm::{AssignmentSpec, SwarmSpec};
 
+use super::checks::CheckMemory;
 use super::resource_names::ResourceNames;
 use super::sandbox_settings::SandboxSettings;
 
@@ -23,6 +24,7 @@ pub(super) struct SwarmContext {
     pub repo: Repo,
     pub engine: Arc<dyn Engine>,
     pub ssot: Arc<Ssot>,
+    pub checks: CheckMemory,
 }
 
 impl SwarmContext {

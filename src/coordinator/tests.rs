@@ -6,6 +6,7 @@
 //! and the disk take: reproducing a failure may need several runs.
 
 mod faulty_engine;
+mod resume;
 mod sandbox_script;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -197,13 +198,24 @@ impl Simulation {
                 "priority": number, "status": "pending", "dependsOn": after, "notes": "", "command": "true",
             }));
         }
+        let max_sandboxes = 1 + self.random.below(3) as usize;
+        let retries = self.random.below(3) as u32;
+        self.swarm_of(&stories, max_sandboxes, retries).await
+    }
+
+    async fn swarm_of(
+        &self,
+        stories: &[serde_json::Value],
+        max_sandboxes: usize,
+        retries: u32,
+    ) -> (SwarmSetup, SwarmLock) {
         let metadata = json!({ "title": "T", "type": "feat", "branchName": BRANCH, "createdAt": "2026-01-01" });
         let text = json!({ "schemaVersion": "3.0", "metadata": metadata, "userStories": stories }).to_string();
         let plan = parse_plan(&text, self.repo_dir.path());
         let repo = Repo::discover(self.repo_dir.path()).await.unwrap();
         let limits = SwarmLimits {
-            max_sandboxes: 1 + self.random.below(3) as usize,
-            retries: self.random.below(3) as u32,
+            max_sandboxes,
+            retries,
             machinery_retries: 3,
             backoff: Duration::from_secs(1),
             story_timeout: Duration::from_secs(1800),
@@ -264,6 +276,7 @@ impl Simulation {
     ) -> SwarmSetup {
         let sandbox = SandboxSettings {
             image: "image".to_owned(),
+            image_id: None,
             network: "none".to_owned(),
             memory: 0,
             milli_cpus: 0,
@@ -274,6 +287,7 @@ impl Simulation {
             memory_budget: DEFAULT_MEMORY_BUDGET,
             env: EnvVars::new(),
             identity: GitIdentity { name: "Ada".to_owned(), email: "a@b.c".to_owned() },
+            sign_landings: false,
             repo_url: "https://longshore.invalid/0.git".parse().unwrap(),
             reserve: Reserve::default(),
             keep_containers: false,
@@ -291,7 +305,7 @@ impl Simulation {
     /// Runs one orchestrator from its start to its end, or to its death.
     async fn run_orchestrator(&mut self, setup: SwarmSetup, may_be_cut: bool) -> Option<SwarmOutcome> {
         let outages = tokio::spawn(inject_outages(self.engine.clone(), self.random.next_u64(), may_be_cut));
-        let mut running = std::pin::pin!(run(setup));
+        let mut running = std::pin::pin!(run(setup, StopSignals::new()));
         // Cut by the clock, or by the number of polls: the clock does not advance while git works.
         let (mut bound, mut turns) = (MAX_SWARM_TIME, u64::MAX);
         if may_be_cut && self.random.chance(60) {

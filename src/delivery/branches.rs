@@ -1,26 +1,17 @@
 //! Branches in `refs/heads/`: lookup, name conflicts, creation.
 //!
-//! Called by `coordinator/` for the integration branch and by `cli/` for branches that the user asks for. Must not: move or delete
-//! a branch (`merge.rs` moves the integration branch).
+//! Called by `coordinator/` and by `cli/` for branches that the user asks for. Must not: move or delete a branch (`move_branch.rs`
+//! creates and moves the integration branch).
 
 use super::error::DeliveryError;
 use super::refs::is_inside;
 use super::repo::Repo;
-use crate::ids::{BranchName, CommitId};
+use crate::ids::CommitId;
 
 impl Repo {
     /// The branch's commit, or `None` if there is no such branch.
     pub(crate) async fn branch_head(&self, branch: &str) -> Result<Option<CommitId>, DeliveryError> {
         self.read_ref(&format!("refs/heads/{branch}")).await
-    }
-
-    /// Creates the integration branch at `at`. An existing one must be at the same commit.
-    pub(crate) async fn create_integration_branch(
-        &self,
-        branch: &BranchName,
-        at: &CommitId,
-    ) -> Result<(), DeliveryError> {
-        self.create_branch(branch.as_str(), at, "longshore: created").await
     }
 
     /// Creates a branch of any valid name at `at`. An existing one must be at the same commit.

@@ -63,6 +63,17 @@ pub enum DeliveryError {
     DiskFull { operation: &'static str },
     #[error("{operation}: permission denied: {detail}")]
     PermissionDenied { operation: &'static str, detail: String },
+    /// Another process holds the lock of a ref, or left it behind. `age` is `None` if the lock is gone by now.
+    #[error("{operation}: `{}` exists{}: another git holds it; remove it if none runs", .lock.display(), format_age(age))]
+    RefLocked { operation: &'static str, lock: PathBuf, age: Option<Duration> },
+    /// Git ran out of memory, or was killed with SIGKILL.
+    #[error("{operation}: git {} on the host", format_memory(*.is_proven))]
+    OutOfMemory { operation: &'static str, is_proven: bool },
+    /// A `git gc` or `git prune` deletes objects as fast as they are made.
+    #[error("objects were deleted while they were needed: does a `git gc` or `git prune` run in the repository?")]
+    ObjectsVanished { source: Box<DeliveryError> },
+    #[error("git cannot sign: {detail}; check `user.signingkey` and `gpg.format`, or set `[git] sign = false`")]
+    SigningFailed { detail: String },
     /// Git failed. `code` is `None` if a signal killed it; `command` is truncated; `tail` is the end of stderr.
     #[error("{operation}: `{command}` {}: {tail}", format_exit(code))]
     CommandFailed { operation: &'static str, command: String, code: Option<i32>, tail: String },
@@ -102,9 +113,75 @@ pub enum BundleError {
     Incomplete { detail: String },
     #[error("it has more than {limit} commits")]
     TooManyCommits { limit: usize },
+    /// A pack of a few kilobytes can claim gigabytes.
+    #[error("unpacking it needs more than {} MiB of memory", limit >> 20)]
+    TooMuchMemory { limit: u64 },
+    #[error("its commit messages have more than {} MiB", limit >> 20)]
+    TooMuchText { limit: usize },
 }
 
 impl DeliveryError {
+    /// Whether the same operation may succeed a little later, with nobody repairing longshore's own things: a full disk, a
+    /// lock, or what somebody does in the repository for a while.
+    pub(crate) fn is_retryable(&self) -> bool {
+        match self {
+            Self::BranchMoved { .. }
+            | Self::BranchCheckedOut { .. }
+            | Self::DiskFull { .. }
+            | Self::RefLocked { .. }
+            | Self::OutOfMemory { .. }
+            | Self::ObjectsVanished { .. }
+            | Self::CommandFailed { .. }
+            | Self::TimedOut { .. }
+            | Self::Io { .. } => true,
+            Self::GitMissing { .. }
+            | Self::GitTooOld { .. }
+            | Self::NotARepo { .. }
+            | Self::NoWorkTree { .. }
+            | Self::DubiousOwnership { .. }
+            | Self::PathWithNewline { .. }
+            | Self::NoCommits { .. }
+            | Self::MissingCommit { .. }
+            | Self::BranchNameConflict { .. }
+            | Self::UncommittedChanges { .. }
+            | Self::UnresolvedConflicts { .. }
+            | Self::InvalidBranchName { .. }
+            | Self::RefExists { .. }
+            | Self::ForbiddenRef { .. }
+            | Self::BundleRefused(_)
+            | Self::PermissionDenied { .. }
+            | Self::SigningFailed { .. }
+            | Self::UnexpectedOutput { .. } => false,
+        }
+    }
+
+    /// Whether git did not find an object that it was told of, or that one of them needs.
+    pub(super) fn mentions_missing_object(&self) -> bool {
+        const PHRASES: [&str; 16] = [
+            "bad object",
+            "bad tree object",
+            "bad revision",
+            "could not read",
+            "failed to read object",
+            "unable to read",
+            "unable to parse",
+            "unable to get type",
+            "missing",
+            "not a tree",
+            "not a valid object",
+            "not found",
+            "nonexistent object",
+            // A temporary file of git's own, which `git prune` removes as well.
+            "no such file or directory",
+            // Left by a try that met the same fate.
+            "cannot create keep file",
+            "does not exist",
+        ];
+        let Self::CommandFailed { tail, .. } = self else { return false };
+        let tail = tail.to_lowercase();
+        PHRASES.iter().any(|phrase| tail.contains(phrase))
+    }
+
     /// A failed file operation. A full disk and a missing permission have variants of their own.
     pub(super) fn from_io(operation: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
@@ -133,4 +210,12 @@ fn format_commit(found: &Option<CommitId>) -> &str {
 
 fn format_exit(code: &Option<i32>) -> String {
     code.map_or_else(|| "was killed by a signal".to_owned(), |code| format!("exited {code}"))
+}
+
+fn format_age(age: &Option<Duration>) -> String {
+    age.map_or_else(String::new, |age| format!(" since {} s", age.as_secs()))
+}
+
+fn format_memory(is_proven: bool) -> &'static str {
+    if is_proven { "ran out of memory" } else { "was killed with SIGKILL, probably for memory," }
 }

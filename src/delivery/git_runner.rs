@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
 use super::error::DeliveryError;
-use crate::git::{harden, mentions_disk_full};
+use crate::git::{harden, mentions_disk_full, mentions_out_of_memory};
 
 /// The time limit of a command that sets none.
 const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(120);
@@ -37,7 +38,7 @@ const CONFIG_OVERRIDES: [&str; 13] = [
     "i18n.logOutputEncoding=UTF-8",
     // What the journal records as done survives a power cut: loose objects and refs too.
     "core.fsync=committed",
-    // Many stories write refs at once.
+    // Many stories write refs at once, and so do people. After that, a lock is an error of its own.
     "core.filesRefLockTimeout=5000",
     "core.packedRefsTimeout=5000",
     "pack.writeReverseIndex=false",
@@ -69,6 +70,9 @@ pub(super) struct GitRunner {
     /// Settings whose keys `-c` cannot carry. They follow the settings inherited by `GIT_CONFIG_COUNT`.
     extra_config: Vec<(String, String)>,
     inherited_config_count: usize,
+    /// Processes started so far.
+    #[cfg(test)]
+    pub(super) started: std::sync::Arc<std::sync::atomic::AtomicUsize>,
 }
 
 impl GitRunner {
@@ -93,6 +97,8 @@ impl GitRunner {
                 .ok()
                 .and_then(|count| count.parse().ok())
                 .unwrap_or(0),
+            #[cfg(test)]
+            started: std::sync::Arc::default(),
         }
     }
 
@@ -352,6 +358,8 @@ impl<'g> GitCommand<'g> {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
+        #[cfg(test)]
+        self.git.started.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let child = command.spawn().map_err(|source| {
             if cwd.is_dir() {
                 DeliveryError::GitMissing { source }
@@ -418,13 +426,27 @@ async fn read_stderr_tail(mut stderr: ChildStderr) -> Vec<u8> {
 fn command_error(operation: &'static str, command: String, status: ExitStatus, tail: &[u8]) -> DeliveryError {
     let tail = sanitize(&String::from_utf8_lossy(tail));
     let denied = ["Permission denied", "insufficient permission", "Read-only file system"];
+    // Nothing else sends SIGKILL: longshore's own kill is a time limit, and handled before.
+    let is_killed = status.signal() == Some(rustix::process::Signal::KILL.as_raw());
     if mentions_disk_full(&tail) {
         DeliveryError::DiskFull { operation }
+    } else if is_killed || mentions_out_of_memory(&tail) {
+        DeliveryError::OutOfMemory { operation, is_proven: !is_killed }
+    } else if let Some(lock) = find_lock(&tail) {
+        let age = lock.metadata().and_then(|meta| meta.modified()).ok().and_then(|time| time.elapsed().ok());
+        DeliveryError::RefLocked { operation, lock, age }
     } else if denied.iter().any(|phrase| tail.contains(phrase)) {
         DeliveryError::PermissionDenied { operation, detail: tail }
     } else {
         DeliveryError::CommandFailed { operation, command, code: status.code(), tail }
     }
+}
+
+/// The lock that git found held, after it waited for it (`core.filesRefLockTimeout`, `core.packedRefsTimeout`).
+fn find_lock(tail: &str) -> Option<PathBuf> {
+    let (_, rest) = tail.split_once("Unable to create '")?;
+    let (path, _) = rest.split_once("': File exists")?;
+    path.ends_with(".lock").then(|| path.into())
 }
 
 /// Text that may come from a sandbox, made safe for a terminal and a log: no control characters but newlines, and truncated.

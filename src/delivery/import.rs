@@ -36,6 +36,8 @@ pub(crate) struct ExpectedBundle {
     pub branch: BranchName,
     /// The commit where the branch started.
     pub base: CommitId,
+    /// The commit of the integration branch that the work merges, which is on the host too.
+    pub merged: Option<CommitId>,
     /// The branch's commit, or `None` if the branch did not move: then the bundle must not have it.
     pub tip: Option<CommitId>,
     /// The host's ref for the tip, below `refs/longshore/`.
@@ -66,13 +68,15 @@ impl Repo {
         for (story, commit, on_host) in &expected.salvage {
             wanted.push(ExpectedRef { bundle_ref: layout::salvage_ref(story), commit, host_ref: on_host });
         }
-        let check = |graph: &CommitGraph| match &expected.tip {
-            Some(tip) if !is_descendant(graph, tip, &expected.base) => {
-                Err(BundleError::NotDescendedFromBase { tip: tip.clone(), base: expected.base.clone() })
+        let known: Vec<&CommitId> = [&expected.base].into_iter().chain(&expected.merged).collect();
+        let check = |graph: &CommitGraph| {
+            let Some(tip) = &expected.tip else { return Ok(()) };
+            match known.iter().find(|base| !is_descendant(graph, tip, base)) {
+                Some(base) => Err(BundleError::NotDescendedFromBase { tip: tip.clone(), base: (*base).clone() }),
+                None => Ok(()),
             }
-            _ => Ok(()),
         };
-        self.import_refs(bundle, &wanted, Some(&expected.base), check).await
+        self.import_refs(bundle, &wanted, &known, check).await
     }
 
     /// Imports a bundle of one ref, which the depot salvaged from the work directory of a dead sandbox. It need not descend from
@@ -85,16 +89,16 @@ impl Repo {
         to_ref: &str,
     ) -> Result<(), DeliveryError> {
         let wanted = [ExpectedRef { bundle_ref: from_ref.to_owned(), commit, host_ref: to_ref }];
-        self.import_refs(bundle, &wanted, None, |_| Ok(())).await
+        self.import_refs(bundle, &wanted, &[], |_| Ok(())).await
     }
 
-    /// Verifies the bundle, moves its pack into the repository and creates the refs. Without a `base`, the history of the
-    /// repository's refs counts as complete.
+    /// Verifies the bundle, moves its pack into the repository and creates the refs. `known` are commits whose history the
+    /// repository has. Without any, the history of its refs counts as complete.
     async fn import_refs(
         &self,
         bundle: &Path,
         wanted: &[ExpectedRef<'_>],
-        base: Option<&CommitId>,
+        known: &[&CommitId],
         check: impl FnOnce(&CommitGraph) -> Result<(), BundleError>,
     ) -> Result<(), DeliveryError> {
         for wanted in wanted {
@@ -107,16 +111,16 @@ impl Repo {
         check_expected_refs(&header, wanted)?;
 
         let pack = if header.object_count == 0 { None } else { Some(self.index_pack(file, &quarantine).await?) };
-        let graph = self.walk_new_commits(&quarantine, &header, wanted, base).await?;
+        let graph = self.walk_new_commits(&quarantine, &header, wanted, known).await?;
         if let Some(commit) = header.prerequisites.into_iter().find(|commit| graph.contains_key(commit)) {
             return Err(BundleError::ForeignPrerequisite { commit }.into());
         }
         let unseen: Vec<&CommitId> = (wanted.iter().map(|wanted| wanted.commit))
-            .filter(|commit| !graph.contains_key(*commit) && base != Some(*commit))
+            .filter(|commit| !graph.contains_key(*commit) && !known.contains(commit))
             .collect();
-        // Without a base, the walk skips what the repository's refs reach: an earlier import may have come this far.
-        let existing = match base {
-            None if !unseen.is_empty() => self.existing_commits(unseen.iter().copied()).await?,
+        // Without known commits, the walk skips what the repository's refs reach: an earlier import may have come this far.
+        let existing = match known {
+            [] if !unseen.is_empty() => self.existing_commits(unseen.iter().copied()).await?,
             _ => Vec::new(),
         };
         if let Some(commit) = unseen.into_iter().find(|commit| !existing.contains(commit)) {
@@ -143,21 +147,27 @@ impl Repo {
         let command = quarantine.confine(self.git(operation, args), self.objects_dir());
         let command = command.input_file(pack).time_limit(TIME_LIMIT).memory_limit(MEMORY_LIMIT);
         let output = command.run().await;
-        let refused = |error| as_bundle_error(error, |detail| BundleError::InvalidObjects { detail });
+        let refused = |error| match error {
+            // Of this process, only the bundle decides how much it needs.
+            DeliveryError::OutOfMemory { is_proven: true, .. } => {
+                BundleError::TooMuchMemory { limit: MEMORY_LIMIT }.into()
+            }
+            error => quarantine.blame(error, |detail| BundleError::InvalidObjects { detail }),
+        };
         let line = output.map_err(refused)?.trimmed_stdout();
         let name = line.strip_prefix("pack\t").unwrap_or_default();
         let valid = matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
         if valid { Ok(name.to_owned()) } else { Err(unexpected_output(operation, &line)) }
     }
 
-    /// Walks all new objects and returns the commits among them. A prerequisite that is not in the history of the base is
+    /// Walks all new objects and returns the commits among them. A prerequisite that is not in the history of the known commits is
     /// one of them.
     async fn walk_new_commits(
         &self,
         quarantine: &Quarantine,
         header: &BundleHeader,
         wanted: &[ExpectedRef<'_>],
-        base: Option<&CommitId>,
+        known: &[&CommitId],
     ) -> Result<CommitGraph, DeliveryError> {
         let operation = "check that the result is complete";
         let args = ["rev-list", "--objects", "--no-object-names", "--no-commit-header", "--format=: %H %P", "--stdin"];
@@ -166,31 +176,28 @@ impl Repo {
             revisions.push_str(&format!("{commit}\n"));
         }
         let mut command = self.git(operation, args);
-        match base {
-            Some(base) => revisions.push_str(&format!("^{base}\n")),
-            None => command = command.args(["--not", "--all", "--not"]),
+        for commit in known {
+            revisions.push_str(&format!("^{commit}\n"));
+        }
+        if known.is_empty() {
+            command = command.args(["--not", "--all", "--not"]);
         }
         let command = quarantine.confine(command, self.objects_dir()).input(revisions).time_limit(TIME_LIMIT);
         let mut commits = CommitCollector::default();
         let ended = command.run_streaming(|chunk| commits.push_output(chunk)).await;
-        let ended = ended.map_err(|error| match (&error, base) {
-            (DeliveryError::CommandFailed { tail, .. }, Some(base)) if tail.contains(&format!("bad object {base}")) => {
-                DeliveryError::MissingCommit { commit: base.clone() }
+        let ended = ended.map_err(|error| {
+            let is_missing = |commit: &&&CommitId| {
+                matches!(&error, DeliveryError::CommandFailed { tail, .. } if tail.contains(&format!("bad object {commit}")))
+            };
+            match known.iter().find(is_missing) {
+                Some(commit) => DeliveryError::MissingCommit { commit: (*commit).clone() },
+                None => quarantine.blame(error, |detail| BundleError::Incomplete { detail }),
             }
-            _ => as_bundle_error(error, |detail| BundleError::Incomplete { detail }),
         })?;
         match ended {
             Some(_) => Ok(commits.graph),
             None => Err(BundleError::TooManyCommits { limit: MAX_COMMITS }.into()),
         }
-    }
-}
-
-/// A refusal by git is the fault of the bundle; a full disk, a missing permission or a time limit is not.
-fn as_bundle_error(error: DeliveryError, fault: impl FnOnce(String) -> BundleError) -> DeliveryError {
-    match error {
-        DeliveryError::CommandFailed { code: Some(_), tail, .. } => fault(tail).into(),
-        _ => error,
     }
 }
 
@@ -252,8 +259,8 @@ impl CommitCollector {
     }
 }
 
-/// Whether `base` is an ancestor of `tip`. `graph` has all commits that `tip` reaches and `base` does not, so the last step of
-/// any path between them is in it.
+/// Whether `base` is an ancestor of `tip`. `graph` has all commits that `tip` reaches and the known ones, `base` among them, do not:
+/// with one known commit, the last step of any path between them is in it. Paths through another known commit are not found.
 fn is_descendant(graph: &CommitGraph, tip: &CommitId, base: &CommitId) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![tip];
@@ -292,6 +299,18 @@ impl Quarantine {
             .env("GIT_OBJECT_DIRECTORY", &self.path)
             .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quote_path(objects))
             .env("GIT_NO_LAZY_FETCH", "1")
+    }
+
+    /// A refusal by git is the fault of the bundle; a full disk, a missing permission or a time limit is not, nor is a `git prune`
+    /// that took this directory for one that a dead process left.
+    fn blame(&self, error: DeliveryError, fault: impl FnOnce(String) -> BundleError) -> DeliveryError {
+        match error {
+            DeliveryError::CommandFailed { .. } if !self.path.join("pack").is_dir() => {
+                DeliveryError::ObjectsVanished { source: Box::new(error) }
+            }
+            DeliveryError::CommandFailed { code: Some(_), tail, .. } => fault(tail).into(),
+            _ => error,
+        }
     }
 
     fn move_pack_into(self, name: &str, objects: &Path) -> Result<KeepFile, DeliveryError> {

@@ -5,6 +5,7 @@
 
 use super::error::DeliveryError;
 use super::git_runner::{sanitize, truncate, unexpected_output};
+use super::landing::STORY_TRAILER;
 use super::refs::{RESULT_REFS, SALVAGE_REFS};
 use super::repo::Repo;
 use crate::ids::{CommitId, SwarmId};
@@ -105,6 +106,15 @@ impl Repo {
             sanitize(name)
         };
         Ok(output.text().lines().map(short).collect())
+    }
+
+    /// Whether a branch has a landing of this story of the swarm. What lands is written again, so only its trailers say so.
+    pub(crate) async fn has_landing(&self, swarm: SwarmId, story: &str) -> Result<bool, DeliveryError> {
+        let swarm = format!("Longshore-Swarm: {swarm}");
+        let story = format!("{STORY_TRAILER}: {story}");
+        let args = ["rev-list", "--branches", "--remotes", "--max-count=1", "--all-match", "--fixed-strings"];
+        let command = self.git("look for the landing of a story", args).args(["--grep", &swarm, "--grep", &story]);
+        Ok(!command.run().await?.trimmed_stdout().is_empty())
     }
 
     /// Passes the difference to `sink` in chunks, as a patch for `git apply`, until `sink` returns `false`.

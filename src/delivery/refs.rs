@@ -5,6 +5,7 @@
 
 use super::error::DeliveryError;
 use super::git_runner::unexpected_output;
+use super::ref_files;
 use super::repo::Repo;
 use crate::ids::{CommitId, SwarmId};
 
@@ -12,6 +13,8 @@ use crate::ids::{CommitId, SwarmId};
 pub(super) const RESULT_REFS: &str = "refs/longshore/results";
 /// Unfinished work: `<SALVAGE_REFS>/<swarm>/<story path>/<attempt>`.
 pub(super) const SALVAGE_REFS: &str = "refs/longshore/salvage";
+/// What is prepared to land: `<LANDING_REFS>/<swarm>/<name>`. Holds the last preparation; all work in it is in a result too.
+pub(super) const LANDING_REFS: &str = "refs/longshore/landing";
 /// The prefix of every ref that longshore may change.
 const LONGSHORE_REFS: &str = "refs/longshore/";
 
@@ -23,6 +26,16 @@ pub(crate) fn result_ref(swarm: SwarmId, story_path: &str, attempt: u32) -> Stri
 /// The ref of an attempt's unfinished work.
 pub(crate) fn salvage_ref(swarm: SwarmId, story_path: &str, attempt: u32) -> String {
     format!("{SALVAGE_REFS}/{swarm}/{story_path}/{attempt}")
+}
+
+/// The ref of what is prepared to land. `name` tells apart what is prepared at the same time.
+pub(crate) fn landing_ref(swarm: SwarmId, name: &str) -> String {
+    format!("{LANDING_REFS}/{swarm}/{name}")
+}
+
+/// Whether the ref holds what is prepared to land.
+pub(crate) fn is_landing_ref(name: &str) -> bool {
+    is_inside(name, LANDING_REFS)
 }
 
 impl Repo {
@@ -40,7 +53,12 @@ impl Repo {
     }
 
     /// The commit of the ref with this whole name.
-    pub(super) async fn read_ref(&self, name: &str) -> Result<Option<CommitId>, DeliveryError> {
+    pub(crate) async fn read_ref(&self, name: &str) -> Result<Option<CommitId>, DeliveryError> {
+        if self.has_ref_files()
+            && let Some(found) = ref_files::read_ref(self.common_dir(), name)
+        {
+            return Ok(found);
+        }
         let refs = self.list_refs(name).await?;
         Ok(refs.into_iter().find(|(found, _)| found == name).map(|(_, commit)| commit))
     }
@@ -93,6 +111,22 @@ impl Repo {
             return Err(error);
         }
         self.update_refs(operation, missing.concat()).await
+    }
+
+    /// Deletes the refs of what a swarm prepared to land.
+    pub(crate) async fn delete_landing_refs(&self, swarm: SwarmId) -> Result<(), DeliveryError> {
+        let refs = self.list_refs(&format!("{LANDING_REFS}/{swarm}/")).await?;
+        let transaction: String = refs.iter().map(|(name, commit)| format!("delete {name} {commit}\n")).collect();
+        match refs.is_empty() {
+            true => Ok(()),
+            false => self.update_refs("delete the refs of landings", transaction).await,
+        }
+    }
+
+    /// Points a ref below `refs/longshore/` at the commit, whatever it held.
+    pub(super) async fn overwrite_ref(&self, name: &str, commit: &CommitId) -> Result<(), DeliveryError> {
+        check_longshore_ref(name)?;
+        self.update_refs("keep what is prepared", format!("update {name} {commit}\n")).await
     }
 
     async fn update_refs(&self, operation: &'static str, transaction: String) -> Result<(), DeliveryError> {

@@ -116,6 +116,12 @@ impl Repo {
         self.inner.git.command(operation, args)
     }
 
+    /// How many processes of git were started so far.
+    #[cfg(test)]
+    pub(super) fn started_processes(&self) -> usize {
+        self.inner.git.started.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// A git command in the user's working tree.
     pub(super) fn git_in_work_tree<S: AsRef<OsStr>>(
         &self,
@@ -123,6 +129,14 @@ impl Repo {
         args: impl IntoIterator<Item = S>,
     ) -> GitCommand<'_> {
         self.git(operation, args).cwd(self.root()).env("GIT_WORK_TREE", self.root())
+    }
+
+    pub(super) fn git_dir(&self) -> &Path {
+        &self.inner.git_dir
+    }
+
+    pub(super) fn common_dir(&self) -> &Path {
+        &self.inner.common_dir
     }
 
     pub(super) fn objects_dir(&self) -> &Path {
@@ -135,6 +149,11 @@ impl Repo {
 
     pub(super) fn ignores_case(&self) -> bool {
         self.inner.config.get("core.ignorecase").is_some_and(|value| value == "true")
+    }
+
+    /// Whether refs are files. Otherwise they are in the reftable format.
+    pub(super) fn has_ref_files(&self) -> bool {
+        self.inner.config.get("extensions.refstorage").is_none_or(|format| format == "files")
     }
 
     /// Whether objects may be missing that git fetches from a remote on demand.
@@ -184,7 +203,7 @@ impl Repo {
     pub(crate) async fn checked_out_at(&self, branch: &str) -> Result<Option<PathBuf>, DeliveryError> {
         let operation = "look for the branch in working trees";
         let inner = &self.inner;
-        if inner.config.get("extensions.refstorage").is_some_and(|format| format != "files") {
+        if !self.has_ref_files() {
             let list = self.git(operation, ["worktree", "list", "--porcelain", "-z"]).run().await?;
             return Ok(worktrees::find_checkout_in_list(&list.stdout, branch));
         }

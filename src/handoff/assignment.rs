@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 pub use super::agent_spec::{AgentSpec, PromptDelivery};
+use super::check::CheckAssignment;
 use super::review::ReviewAssignment;
 use crate::ids::{AgentId, AttemptId, BranchName, CommitId, StoryId, SwarmId};
 
@@ -57,6 +58,26 @@ pub struct AssignmentFile {
     /// What to review, in a reviewer's attempt. The stories are then those of the work under review, and are not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewAssignment>,
+    /// What to check, in a check sandbox. The stories are then those whose checks are run, and are not done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<CheckAssignment>,
+    /// The merge in which the first story starts: `base` is the earlier work, which conflicts with the integration branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge: Option<MergeInProgress>,
+    /// A check sandbox runs the checks after this attempt, so that the shim does not run them at the end of a story.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub checked_after: bool,
+}
+
+/// A merge of the integration branch into the assigned branch, to be finished by the first story.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MergeInProgress {
+    /// The commit of the integration branch to merge.
+    pub head: CommitId,
+    /// The files that conflicted on the host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
 }
 
 /// An agent in the mailbox.
@@ -103,4 +124,45 @@ pub struct GitIdentity {
     pub name: String,
     /// `user.email`.
     pub email: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn file() -> Value {
+        json!({
+            "schemaVersion": 1, "swarmId": "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d",
+            "attempt": {"assignment": "T-2026-001", "number": 1}, "branch": "feat/work", "base": "a".repeat(40),
+            "integrationBranch": "feat/all", "objectFormat": "sha1", "taskFilePath": "tasks/feature.json",
+            "stories": [{"id": "US-001"}], "agent": null, "verify": ["make test"], "storyTimeoutSecs": 60,
+            "graceSecs": 2, "identity": {"name": "A Person", "email": "person@example.com"},
+        })
+    }
+
+    #[test]
+    fn a_file_without_check_and_merge_is_read_and_written_without_them() {
+        let read: AssignmentFile = serde_json::from_value(file()).expect("a valid file");
+        assert_eq!((&read.check, &read.merge, read.checked_after), (&None, &None, false));
+        let written = serde_json::to_value(&read).expect("JSON");
+        for name in ["check", "merge", "checkedAfter"] {
+            assert!(written.get(name).is_none(), "{written}");
+        }
+    }
+
+    #[test]
+    fn check_and_merge_survive_the_wire() {
+        let head: CommitId = "b".repeat(40).parse().expect("an id");
+        let mut read: AssignmentFile = serde_json::from_value(file()).expect("a valid file");
+        read.check = Some(CheckAssignment { commit: read.base.clone(), tolerated: Vec::new() });
+        read.merge = Some(MergeInProgress { head, paths: vec!["src/a b.rs".to_owned()] });
+        read.checked_after = true;
+        let written = serde_json::to_value(&read).expect("JSON");
+        assert_eq!(written["check"]["commit"], "a".repeat(40));
+        assert_eq!(written["merge"], json!({"head": "b".repeat(40), "paths": ["src/a b.rs"]}));
+        assert_eq!(written["checkedAfter"], true);
+        assert_eq!(serde_json::from_value::<AssignmentFile>(written).expect("valid"), read);
+    }
 }

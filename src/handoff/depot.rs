@@ -41,8 +41,10 @@ pub enum DepotRequest {
         /// The attempt's directory name.
         #[serde(rename = "folder")]
         attempt_dir: String,
-        /// The owner of the directories.
+        /// The agent's user: the owner of the directories but the work directory itself and `out`.
         uid: u32,
+        /// The shim's user: the owner of those two.
+        shim_uid: u32,
         /// Files below `IN/<attempt>/`, made read-only with their parent directories.
         files: Vec<TextFile>,
     },
@@ -51,7 +53,7 @@ pub enum DepotRequest {
         /// The attempt's directory name.
         #[serde(rename = "folder")]
         attempt_dir: String,
-        /// The user that reads.
+        /// The agent's user. The owner of the work directory reads; in those of older versions, that is the agent's user.
         uid: u32,
         /// The largest bundle to accept, in bytes.
         max_bytes: u64,
@@ -76,7 +78,7 @@ pub enum DepotRequest {
         /// The attempt's directory name.
         #[serde(rename = "folder")]
         attempt_dir: String,
-        /// The owner of the directories.
+        /// The agent's user.
         uid: u32,
     },
     /// Measures free space and memory. Response: [`DepotResponse::Space`].

@@ -39,7 +39,7 @@ pub const MEMORY_DIR: &str = "in";
 pub const MEMORY_JSON_FILE: &str = "memory.json";
 /// In `WORK/<attempt>/in/`: the memory as text.
 pub const MEMORY_TEXT_FILE: &str = "memory.md";
-/// In `WORK/<attempt>/`: the output.
+/// In `WORK/<attempt>/`: the output, which only the shim's user can access.
 pub const OUT_DIR: &str = "out";
 /// In `WORK/<attempt>/out/`: the [`ResultFile`](super::result::ResultFile).
 pub const RESULT_FILE: &str = "result.json";

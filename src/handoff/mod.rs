@@ -7,11 +7,13 @@
 pub mod agent_notes;
 pub mod agent_spec;
 pub mod assignment;
+pub mod check;
 pub mod depot;
 pub mod dispatch;
 pub mod layout;
 pub mod mailbox;
 pub mod result;
 pub mod review;
+pub mod sandbox_users;
 pub mod secrets;
 pub mod story_knowledge;

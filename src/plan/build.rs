@@ -15,7 +15,7 @@ use super::path_scope::{PathScope, any_overlap};
 use super::slug::{file_slug, make_unique};
 use crate::ids::{AssignmentId, BranchName, StoryKey};
 use crate::swarm::{AssignmentSpec, StorySpec};
-use crate::tasks::{Story, TasksFile, topological_order};
+use crate::tasks::{Criterion, Story, TasksFile, topological_order};
 
 /// Makes a plan from parsed tasks files.
 ///
@@ -209,6 +209,7 @@ fn story_specs(files: &[PlannedFile], again: bool) -> Vec<StorySpec> {
     let of_file = |(index, file): (u16, &PlannedFile)| -> Vec<StorySpec> {
         let key = |id: &crate::ids::StoryId| StoryKey { file: index, id: id.clone() };
         let stories = file.tasks.stories.iter();
+        let is_tested = |criterion: &&Criterion| criterion.test_command.is_some();
         stories
             .map(|story| StorySpec {
                 key: key(&story.id),
@@ -216,6 +217,14 @@ fn story_specs(files: &[PlannedFile], again: bool) -> Vec<StorySpec> {
                 depends_on: story.depends_on.iter().map(key).collect(),
                 done: story.done.filter(|_| !again),
                 risk: story.risk,
+                has_command: story.command.is_some(),
+                has_verify: !story.verify.is_empty(),
+                tested_criteria: story
+                    .criteria
+                    .iter()
+                    .filter(is_tested)
+                    .map(|criterion| criterion.id.clone())
+                    .collect(),
             })
             .collect()
     };

@@ -150,6 +150,7 @@ impl Plan {
             title: file.tasks.title.clone(),
             branch: file.branch.clone(),
             base: base.clone(),
+            has_verify: !file.tasks.verify.is_empty(),
         });
         SwarmSpec {
             swarm,
@@ -158,6 +159,7 @@ impl Plan {
             assignments: self.assignments.clone(),
             limits,
             amp: None,
+            landing: None,
         }
     }
 }

@@ -57,6 +57,7 @@ mod tests {
         let (one, stories) = (story(1), vec![story(1), story(2)]);
         let task = AssignmentId::new(2026, 3);
         let attempt = AttemptId { assignment: task.clone(), number: 2 };
+        let checker = AttemptId { assignment: task.clone(), number: 3 };
         let commit = |digit: &str| digit.repeat(40).parse::<CommitId>().expect("valid");
         let failure = Failure { salvage: Some("refs/longshore/x".to_owned()), ..Failure::new(Cause::Oom, "killed") };
         let (by, problem) = ("ada".to_owned(), "no \u{1b}[0mspace\nleft".to_owned());
@@ -140,7 +141,12 @@ mod tests {
             Announcement::Stopping { level: StopLevel::Graceful, by },
             Announcement::EngineLost { problem },
             Announcement::EngineReconnected,
-            Announcement::MachineryFailed { failure },
+            Announcement::MachineryFailed { failure: failure.clone() },
+            Announcement::CheckStarted { attempt: checker.clone(), stories: vec![story(2)], commit: commit("a") },
+            Announcement::CheckEnded { attempt: checker.clone(), stories: vec![story(2)], failure: None },
+            Announcement::CheckEnded { attempt: checker, stories: Vec::new(), failure: Some(failure.clone()) },
+            Announcement::BranchRed { commit: commit("b"), failure },
+            Announcement::BranchRewound { commit: commit("a"), stories: vec![story(2)] },
             Announcement::SwarmEnded {
                 outcome: SwarmOutcome::SomeFailed,
                 exit_code: 1,

@@ -108,6 +108,32 @@ pub fn describe_announcement(swarm: SwarmId, announcement: &Announcement) -> Opt
         Announcement::StorySkipped { story, blocked_by: because } => {
             report_line(Tone::Warning, &story.label, format!("skipped, because {} did not land", because.label))
         }
+        Announcement::CheckStarted { stories, commit, .. } => {
+            let subject = if stories.is_empty() { "swarm".to_owned() } else { joined_labels(stories) };
+            let what = if stories.is_empty() { "the base" } else { "merged as" };
+            report_line(Tone::Neutral, &subject, format!("checking {what} {}", commit.short()))
+        }
+        Announcement::CheckEnded { stories, failure, .. } => {
+            let subject = if stories.is_empty() { "swarm".to_owned() } else { joined_labels(stories) };
+            match failure {
+                None => report_line(Tone::Detail, &subject, "the checks passed".to_owned()),
+                Some(failure) => {
+                    report_line(Tone::Warning, &subject, format!("the checks failed: {}", describe_failure(failure)))
+                }
+            }
+        }
+        Announcement::BranchRewound { commit, stories } => {
+            let what = match stories.as_slice() {
+                [] => "nothing that landed is missing".to_owned(),
+                stories => format!("not on it any more, and done again: {}", joined_labels(stories)),
+            };
+            report_line(Tone::Warning, "swarm", format!("the branch was reset to {}: {what}", commit.short()))
+        }
+        Announcement::BranchRed { commit, failure } => {
+            let text =
+                format!("the checks fail on the branch itself, at {}: {}", commit.short(), describe_failure(failure));
+            report_line(Tone::Bad, "swarm", text)
+        }
         Announcement::ReviewStarted { stories, round, .. } => {
             report_line(Tone::Neutral, &joined_labels(stories), format!("review {round} started"))
         }
@@ -188,6 +214,7 @@ pub fn describe_announcement(swarm: SwarmId, announcement: &Announcement) -> Opt
             let (tone, how) = match outcome {
                 SwarmOutcome::Landed => (Tone::Good, "every story landed"),
                 SwarmOutcome::SomeFailed => (Tone::Bad, "some stories did not land"),
+                SwarmOutcome::RedBase => (Tone::Bad, "the checks fail before anything was changed"),
                 SwarmOutcome::MachineryFailed => (Tone::Bad, "the machinery failed"),
                 SwarmOutcome::Suspended => {
                     (Tone::Warning, "the remaining stories wait for the admin: `longshore admin list`")

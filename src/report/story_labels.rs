@@ -86,6 +86,7 @@ pub(crate) mod tests {
                     title: "Feature".to_owned(),
                     branch: format!("feat/f{file}").parse().expect("valid"),
                     base: "1".repeat(40).parse().expect("valid"),
+                    has_verify: false,
                 })
                 .collect(),
             stories: (0..files)
@@ -96,6 +97,9 @@ pub(crate) mod tests {
                     depends_on: Vec::new(),
                     done: None,
                     risk: Default::default(),
+                    has_command: false,
+                    has_verify: false,
+                    tested_criteria: Vec::new(),
                 })
                 .collect(),
             assignments: (0..files)
@@ -111,6 +115,7 @@ pub(crate) mod tests {
                 })
                 .collect(),
             amp: None,
+            landing: None,
             limits: SwarmLimits {
                 max_sandboxes: 2,
                 retries: 1,

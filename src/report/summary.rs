@@ -14,7 +14,7 @@ use crate::ids::{StoryId, StoryKey};
 use crate::protocol::acp::message::StoryStatus;
 use crate::state::{StoryState, SwarmDir, SwarmState, SwarmStatus, WaitState};
 use crate::swarm::SwarmSpec;
-use crate::verdict::{Cause, Evidence, MAX_HANG_SNAPSHOT_LINES};
+use crate::verdict::{Cause, Evidence, Failure, MAX_HANG_SNAPSHOT_LINES};
 
 /// How many of a failed story's last lines are shown.
 const MAX_TAIL_LINES: usize = 12;
@@ -33,6 +33,9 @@ pub struct Summary {
     pub elapsed_ms: u64,
     /// The stories, in the plan's order.
     pub stories: Vec<StorySummary>,
+    /// How the checks failed before anything was changed, if that ended the swarm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_failure: Option<Failure>,
     /// The integration branches.
     pub branches: Vec<BranchSummary>,
     /// What makes the sandboxes less closed than the defaults: "network bridge (--network)".
@@ -161,6 +164,7 @@ impl Summary {
             status: state.status,
             elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or_default(),
             stories: state.stories.iter().map(row).collect(),
+            base_failure: state.base_failure.clone(),
             branches,
             relaxations: Vec::new(),
             notes,
@@ -201,6 +205,13 @@ impl Summary {
     /// Renders the table, the causes and the paths for a terminal of `columns` columns.
     pub fn render(&self, columns: usize, colour: bool) -> String {
         let mut out = render_table(&self.stories, columns, colour);
+        if let Some(failure) = &self.base_failure {
+            // Writing to a string cannot fail.
+            let _ =
+                writeln!(out, "\nthe checks fail before anything was changed: {}", sanitize(&failure.evidence.summary));
+            out.push_str(&render_evidence(&failure.evidence));
+            out.push_str("  mend the branch, or go on all the same with `--red-base`\n");
+        }
         for row in self.stories.iter().filter(|row| row.status == StoryStatus::Failed) {
             out.push('\n');
             out.push_str(&render_failure(row, colour));

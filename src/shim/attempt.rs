@@ -24,11 +24,13 @@ use crate::verdict::{Cause, Failure, StoryOutcome};
 /// How long git may take over the bundle.
 pub const BUNDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The refs of a fresh clone: the assigned branch and the integration branch's remote-tracking ref, both at the base.
+/// The refs of a fresh clone: the assigned branch at the base, and the integration branch's remote-tracking ref at the commit to
+/// merge, or else also at the base.
 pub fn initial_refs(assignment: &AssignmentFile) -> BTreeMap<String, CommitId> {
     let branch = format!("refs/heads/{}", assignment.branch);
     let remote = format!("refs/remotes/origin/{}", assignment.integration_branch);
-    [(branch, assignment.base.clone()), (remote, assignment.base.clone())].into()
+    let upstream = assignment.merge.as_ref().map_or(&assignment.base, |merge| &merge.head);
+    [(branch, assignment.base.clone()), (remote, upstream.clone())].into()
 }
 
 /// The result of an attempt that reached none of its stories.
@@ -193,10 +195,12 @@ impl AttemptRun {
         let tip = sandbox.branch_tip(refs).clone();
         let written = WrittenBundle { tip: tip.clone(), exists: !bundled.is_empty(), story_count: results.len() };
         let (result, out_dir) = (result_file(assignment, tip, written.exists, stories), sandbox.out_dir.clone());
+        let merged = assignment.merge.as_ref().map(|merge| merge.head.clone());
         let writing = sandbox.run_git(StopPhase::Bundle, "bundle", move |clone| {
             if result.bundle {
                 let git = clone.git().with_timeout(BUNDLE_TIMEOUT);
-                result_files::write_bundle(&git, &out_dir, &result.base, &bundled, durability)?;
+                let known: Vec<CommitId> = [result.base.clone()].into_iter().chain(merged).collect();
+                result_files::write_bundle(&git, &out_dir, &known, &bundled, durability)?;
             }
             result_files::write_result(&out_dir, &result, durability)
         });
@@ -211,7 +215,7 @@ impl AttemptRun {
                 *unsaved |= salvage.take().is_some();
             } else if matches!(result.outcome, StoryOutcome::Finished { .. }) {
                 let cause = match failure.cause {
-                    cause @ (Cause::DiskFull | Cause::StoppedByUser) => cause,
+                    cause @ (Cause::DiskFull | Cause::OomSuspected | Cause::StoppedByUser) => cause,
                     _ => Cause::RepoDamaged,
                 };
                 let failure = Failure { cause, ..failure.clone() };

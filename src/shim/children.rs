@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::process;
+use super::users;
 
 /// How much of a drained stream is kept.
 const MAX_DRAINED_BYTES: u64 = 64 * 1024;
@@ -57,8 +58,9 @@ pub fn spawn<C>(
     Ok((child, OwnedProcess(pid)))
 }
 
-/// [`spawn`] for a blocking command.
+/// [`spawn`] for a blocking command. In a sandbox, it runs as the agent's user.
 pub fn spawn_command(command: &mut Command) -> io::Result<(Child, OwnedProcess)> {
+    users::run_as_agent(command);
     spawn(|| command.spawn(), |child| Some(child.id()))
 }
 

@@ -7,14 +7,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use super::git::{GitError, HardenedGit};
 use super::safe_fs;
 use super::special_files;
 use super::stop_budget::StopDeadline;
+use super::users::as_shim;
 use crate::handoff::assignment::GitIdentity;
 use crate::ids::CommitId;
 
@@ -162,8 +165,9 @@ impl CloneDir {
     pub fn rebuild_git_dir(&self, finished: Option<&Path>) -> Result<(), GitError> {
         self.remove_path(&self.git_dir())?;
         self.write_git_dir()?;
-        if let Some(bundle) = finished.filter(|bundle| bundle.is_file()) {
-            self.git().run(&["bundle".as_ref(), "unbundle".as_ref(), bundle.as_os_str()])?;
+        if let Some(bundle) = finished.and_then(|bundle| as_shim(|| safe_fs::open_regular(bundle)).ok()) {
+            // Git cannot open it by its path.
+            self.git().run_with_files(&["bundle", "unbundle", "/dev/stdin"], bundle.into(), Stdio::null())?;
         }
         Ok(())
     }
@@ -338,4 +342,13 @@ fn quote(value: &str) -> String {
     }
     text.push('"');
     text
+}
+
+/// Lets git in the sandbox fetch from the objects volume, which root owns: git accepts that setting from the home directory only. A
+/// home that has settings already or is not writable stays as it is.
+pub fn trust_objects_repo(home: &Path, objects_repo: &Path) {
+    let text = format!("[safe]\n\tdirectory = {}\n", objects_repo.display());
+    if let Ok(mut file) = fs::File::create_new(home.join(".gitconfig")) {
+        let _ = file.write_all(text.as_bytes());
+    }
 }

@@ -21,15 +21,21 @@ use tokio_util::sync::CancellationToken;
 use super::agent_requests::AgentRequests;
 use super::children::{self, OwnedProcess};
 use super::clock::StoryDeadline;
+use super::descendants;
 use super::hang_snapshot::{self, HangSnapshot};
 use super::memory_gauge::MemoryGauge;
 use super::tail::{LineCutter, OutputTail};
+use super::users;
 use super::watchdog::Watchdog;
 
 /// The most bytes of one story's output that are forwarded.
 const MAX_FORWARDED_BYTES: u64 = 8 * 1024 * 1024;
 /// How long the pipes are read after the process ended and all others were killed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long to wait for what was killed. A process that takes longer is in a system call, and does nothing after it.
+const DEATH_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often to look for what was killed.
+const DEATH_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Makes the command the kernel's first choice when memory runs out, so that the shim survives to report it.
 const OOM_WRAPPER: &str = r#"echo 1000 >/proc/self/oom_score_adj 2>/dev/null; exec "$@""#;
 
@@ -243,6 +249,7 @@ impl CommandRunner {
                 }
             }
         }
+        self.wait_for_leftovers().await;
         out.cutter.finish(&mut *keep);
         err.cutter.finish(&mut *keep);
         match phase {
@@ -252,6 +259,18 @@ impl CommandRunner {
                 (TerminationReason::Stop, _) => CommandExit::Stopped,
             },
             CommandPhase::Running => exit_from_status(status),
+        }
+    }
+
+    /// Waits until everything that was killed with the command is dead: nothing may change the clone while it is examined.
+    async fn wait_for_leftovers(&self) {
+        let limit = if self.stop.is_cancelled() { self.stop_grace.min(DEATH_TIMEOUT) } else { DEATH_TIMEOUT };
+        let give_up = Instant::now() + limit;
+        while children::is_init()
+            && descendants::are_running(&descendants::list_descendants(None))
+            && Instant::now() < give_up
+        {
+            tokio::time::sleep(DEATH_POLL_INTERVAL).await;
         }
     }
 }
@@ -268,6 +287,7 @@ fn spawn(spec: &CommandSpec) -> std::io::Result<(tokio::process::Child, OwnedPro
         .stdin(if spec.stdin.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    users::run_as_agent(command.as_std_mut());
     children::spawn(|| command.spawn(), tokio::process::Child::id)
 }
 

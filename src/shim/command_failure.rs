@@ -1,6 +1,6 @@
 //! Judges how a command ended: the failure that its exit, its memory use and its output show, with evidence.
 //!
-//! Used by `story.rs` for the agent and the checks, and by `review.rs` for the reviewer.
+//! Used by `story.rs` for the agent, by `check_runner.rs` for the checks, and by `review.rs` for the reviewer.
 
 use super::command::{CommandExit, CommandOutput};
 use super::disk_space;
@@ -32,7 +32,11 @@ impl JudgedCommand<'_> {
             }
             CommandExit::TimedOut => {
                 let limit = sandbox.assignment.story_timeout_secs;
-                let owner = if sandbox.assignment.review.is_some() { "its" } else { "the story's" };
+                let owner = if sandbox.assignment.review.is_some() || sandbox.assignment.check.is_some() {
+                    "its"
+                } else {
+                    "the story's"
+                };
                 (Cause::Timeout, format!("was ended when {owner} {limit} s were over"))
             }
             CommandExit::Hung(hang) => {

@@ -11,6 +11,11 @@ pub fn for_finished_story(story: &StoryId, title: &str, swarm: &SwarmId) -> Stri
     format!("{story}: {}\n\nLongshore-Swarm: {swarm}\nLongshore-Story: {story}\n", one_line(title))
 }
 
+/// The merge of the integration branch into a story's earlier work.
+pub fn for_merge(story: &StoryId, branch: &str, swarm: &SwarmId) -> String {
+    format!("{story}: merge {}\n\nLongshore-Swarm: {swarm}\nLongshore-Story: {story}\n", one_line(branch))
+}
+
 /// The salvaged work of a failed story.
 pub fn for_salvage(story: &StoryId, title: &str, swarm: &SwarmId, cause: &str) -> String {
     format!(

@@ -23,15 +23,18 @@ pub fn may_have_markers(repo: &Path, changed: &[PathBuf], scan: &WorkTreeScan) -
 
 /// A file that is not regular may have markers: to git, a link's target is text.
 fn file_may_have_markers(path: &Path) -> bool {
-    let Ok(file) = safe_fs::open_regular(path) else { return true };
-    if !file.metadata().is_ok_and(|meta| meta.len() <= MAX_FILE_BYTES) {
-        return true;
+    file_has_markers(path).unwrap_or(true)
+}
+
+/// Whether a file has both markers. `None` if it is not regular, too large, or unreadable.
+pub fn file_has_markers(path: &Path) -> Option<bool> {
+    let file = safe_fs::open_regular(path).ok()?;
+    if file.metadata().ok()?.len() > MAX_FILE_BYTES {
+        return None;
     }
     let mut bytes = Vec::new();
-    if file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).is_err() {
-        return true;
-    }
-    has_line_starting_with(&bytes, b"<<<<<<< ") && has_line_starting_with(&bytes, b">>>>>>> ")
+    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(has_line_starting_with(&bytes, b"<<<<<<< ") && has_line_starting_with(&bytes, b">>>>>>> "))
 }
 
 fn has_line_starting_with(bytes: &[u8], start: &[u8]) -> bool {

@@ -36,6 +36,11 @@ pub fn list_descendants(group: Option<i32>) -> BTreeMap<i32, Process> {
     all.into_iter().filter(|(pid, _)| below.contains(pid)).collect()
 }
 
+/// Whether any of the processes has not ended.
+pub fn are_running(processes: &BTreeMap<i32, Process>) -> bool {
+    processes.values().any(|process| !matches!(process.state, 'Z' | 'X'))
+}
+
 /// The CPU time of the processes below the shim, including those that ended and were reaped. The shim's own is not included.
 pub fn cpu_used(group: Option<i32>) -> Duration {
     let running: Duration = list_descendants(group).values().map(Process::cpu).sum();

@@ -1,5 +1,5 @@
 //! Examines the clone of an agent that succeeded: the repository must be intact, only the assigned branch may have moved, and there
-//! must be a change without merge markers. Uncommitted changes are committed.
+//! must be a change without merge markers. Uncommitted changes are committed, an unfinished merge with both parents.
 //!
 //! Used by `story.rs` between the agent and the checks, and by `review.rs`. Must not: run anything of the agent or the repo, or
 //! delete anything.
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::clone_dir::{CloneDir, MAX_GIT_FILE_BYTES};
 use super::conflict_markers;
 use super::git::{GitError, HardenedGit};
+use super::merge_start::{StartedMerge, unmerged_paths};
 use super::safe_fs;
 use super::special_files;
 use super::staging::{self, EmbeddedRepos, IndexState};
@@ -29,6 +30,8 @@ pub struct Examination {
     pub start: CommitId,
     /// All refs at that time.
     pub expected_refs: BTreeMap<String, CommitId>,
+    /// The merge to finish.
+    pub merge: Option<StartedMerge>,
     /// The message for the commit of uncommitted changes.
     pub message: String,
 }
@@ -57,10 +60,13 @@ impl Examination {
 
     /// Commits the work, unless it cannot be a result.
     pub fn examine(&self) -> Result<CommittedWork, StoryFailure> {
+        // Checking the tip ends the merge.
+        let in_progress = self.merge.as_ref().is_some_and(|merge| merge.is_in_progress(&self.clone));
         let tip = self.check_tip()?;
         let git = self.clone.git();
         let unmerged = unmerged_paths(&git)?;
-        if !unmerged.is_empty() {
+        let merge_parent = self.merge_parent(&git, &tip, in_progress, &unmerged)?;
+        if self.merge.is_none() && !unmerged.is_empty() {
             let summary = "an unfinished merge has conflicts";
             return Err(StoryFailure::with_paths(Cause::VerificationFailed, summary, unmerged));
         }
@@ -79,20 +85,50 @@ impl Examination {
             let summary = "git refuses to add files of the work tree";
             return Err(StoryFailure::with_paths(Cause::VerificationFailed, summary, staged.refused));
         }
-        if !staged.changed {
+        if !staged.changed && self.merge.is_none() {
             return Err(StoryFailure::new(Cause::NoChanges, "the story changed nothing"));
         }
-        let committed = self.commit_work(&git, &tip)?;
+        let committed = self.commit_work(&git, &tip, merge_parent)?;
         // The shortcut reads the index, which works for SHA-1 only.
         let is_sha1 = self.start.as_str().len() == 40;
         if is_sha1 && !conflict_markers::may_have_markers(&self.clone.repo, &staged.files, &scan) {
             return Ok(committed);
         }
-        let marked = conflict_marker_paths(&git, &self.start, &committed.commit)?;
+        let mut marked = conflict_marker_paths(&git, &self.start, &committed.commit)?;
+        if let Some(merge) = self.merge.as_ref().filter(|_| !marked.is_empty()) {
+            // Text that only looks like markers may come from the other side.
+            let new = conflict_marker_paths(&git, &merge.head, &committed.commit)?;
+            marked.retain(|path| new.contains(path));
+        }
         if !marked.is_empty() {
-            return Err(StoryFailure::with_paths(Cause::VerificationFailed, "files contain merge markers", marked));
+            let cause = if self.merge.is_some() { Cause::Conflict } else { Cause::VerificationFailed };
+            return Err(StoryFailure::with_paths(cause, "files contain merge markers", marked));
         }
         Ok(committed)
+    }
+
+    /// The second parent of the commit of uncommitted changes, with a merge to finish: its head, unless the agent committed the
+    /// merge. Whatever else the agent did to it must have kept its result.
+    fn merge_parent(
+        &self,
+        git: &HardenedGit,
+        tip: &CommitId,
+        in_progress: bool,
+        unmerged: &[String],
+    ) -> Result<Option<CommitId>, StoryFailure> {
+        let Some(merge) = &self.merge else { return Ok(None) };
+        let untouched = merge.untouched_paths(&self.clone, unmerged);
+        if !untouched.is_empty() {
+            return Err(StoryFailure::with_paths(Cause::Conflict, "conflicts are not resolved", untouched));
+        }
+        let has_merged = is_ancestor(git, &merge.head, tip)?;
+        if !has_merged && !in_progress {
+            let summary = format!("the merge was given up: {} is not merged", merge.head.short());
+            return Err(StoryFailure::with_paths(Cause::Conflict, summary, merge.conflicts.clone()));
+        }
+        // Rebased work gets both histories too.
+        let needs_parent = !has_merged || !is_ancestor(git, &self.start, tip)?;
+        Ok(needs_parent.then(|| merge.head.clone()))
     }
 
     /// Checks that only the assigned branch moved, and that HEAD is on it. Returns the branch's commit.
@@ -140,14 +176,20 @@ impl Examination {
         found.text().parse().ok()
     }
 
-    fn commit_work(&self, git: &HardenedGit, tip: &CommitId) -> Result<CommittedWork, StoryFailure> {
+    fn commit_work(
+        &self,
+        git: &HardenedGit,
+        tip: &CommitId,
+        merge_parent: Option<CommitId>,
+    ) -> Result<CommittedWork, StoryFailure> {
         // If the agent rewrote earlier history, its work becomes one commit on top of the start.
-        let rewritten = *tip != self.start
-            && !git.output(&["merge-base", "--is-ancestor", self.start.as_str(), tip.as_str()], None)?.success;
+        let rewritten = *tip != self.start && !is_ancestor(git, &self.start, tip)?;
         let parent = if rewritten { &self.start } else { tip };
-        // The caller has compared the index with the start.
-        let state = if *parent == self.start { IndexState::Changed } else { IndexState::Unknown };
-        let created = staging::commit_index(git, std::slice::from_ref(parent), &self.message, state)?;
+        // Without a merge, the caller has found that the index differs from the start.
+        let is_changed = *parent == self.start && self.merge.is_none();
+        let state = if is_changed { IndexState::Changed } else { IndexState::Unknown };
+        let parents: Vec<CommitId> = [parent.clone()].into_iter().chain(merge_parent).collect();
+        let created = staging::commit_index(git, &parents, &self.message, state)?;
         let commit = created.unwrap_or_else(|| parent.clone());
         if commit != *tip {
             git.run(&["update-ref", "--no-deref", &self.branch_ref, commit.as_str()])?;
@@ -156,25 +198,18 @@ impl Examination {
             return Ok(CommittedWork { commits: vec![commit.clone()], commit });
         }
         let limit = format!("--max-count={MAX_LISTED_COMMITS}");
-        let listed = git.run(&["rev-list", "--reverse", &limit, &format!("{}..{commit}", self.start)])?.text();
+        let range = format!("{}..{commit}", self.start);
+        let other_side = self.merge.as_ref().map(|merge| format!("^{}", merge.head));
+        let args: Vec<&str> =
+            ["rev-list", "--reverse", &limit, &range].into_iter().chain(other_side.as_deref()).collect();
+        let listed = git.run(&args)?.text();
         Ok(CommittedWork { commits: listed.lines().filter_map(|line| line.parse().ok()).collect(), commit })
     }
 }
 
-/// The paths with conflicts in the index.
-fn unmerged_paths(git: &HardenedGit) -> Result<Vec<String>, GitError> {
-    let listed = git.output(&["ls-files", "-u", "-z"], None)?;
-    if !listed.success {
-        // Staging repairs a broken index.
-        return Ok(Vec::new());
-    }
-    let mut paths: Vec<String> = listed
-        .stdout
-        .split(|b| *b == 0)
-        .filter_map(|entry| String::from_utf8_lossy(entry).split_once('\t').map(|(_, path)| path.to_owned()))
-        .collect();
-    paths.dedup();
-    Ok(paths)
+/// Whether a commit is an ancestor of another, or the same.
+fn is_ancestor(git: &HardenedGit, ancestor: &CommitId, of: &CommitId) -> Result<bool, GitError> {
+    Ok(git.output(&["merge-base", "--is-ancestor", ancestor.as_str(), of.as_str()], None)?.success)
 }
 
 /// The files that gained both the first and the last marker of a conflict.

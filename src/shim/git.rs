@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
@@ -19,7 +20,7 @@ use super::children;
 use super::disk_space::DiskSpace;
 use super::stop_budget::StopDeadline;
 use super::tail;
-use crate::git::{harden, identity_env, mentions_disk_full};
+use crate::git::{harden, identity_env, mentions_disk_full, mentions_out_of_memory};
 use crate::handoff::assignment::GitIdentity;
 
 /// The default time limit of a process in a clone, because an agent can make git wait.
@@ -40,6 +41,13 @@ pub enum GitError {
         /// The end of stderr, on one line.
         stderr: String,
         disk_full: bool,
+    },
+    /// It got no memory, or something other than the shim sent it SIGKILL, as the kernel does when memory ends.
+    #[error("`git {what}` ran out of memory: {stderr}")]
+    OutOfMemory {
+        what: String,
+        /// The end of stderr, on one line.
+        stderr: String,
     },
     /// It was killed.
     #[error("`git {what}` did not end within {} s", limit.as_secs())]
@@ -63,8 +71,15 @@ impl GitError {
         match self {
             Self::Failed { disk_full, .. } => *disk_full,
             Self::Start(source) | Self::File { source, .. } => source.kind() == io::ErrorKind::StorageFull,
-            Self::TimedOut { .. } | Self::Stopped { .. } | Self::UnexpectedOutput { .. } => false,
+            Self::OutOfMemory { .. } | Self::TimedOut { .. } | Self::Stopped { .. } | Self::UnexpectedOutput { .. } => {
+                false
+            }
         }
+    }
+
+    /// Whether the sandbox lacks something that git needs, whatever the repository is like.
+    pub fn is_lack_of_resources(&self) -> bool {
+        self.is_disk_full() || matches!(self, Self::OutOfMemory { .. })
     }
 
     pub(super) fn file(what: &'static str, path: &Path, source: io::Error) -> Self {
@@ -164,12 +179,22 @@ impl HardenedGit {
 
     /// Runs git until it exits. A non-zero exit code is not an error here.
     pub fn output<S: AsRef<OsStr>>(&self, args: &[S], stdin: Option<&[u8]>) -> Result<GitOutput, GitError> {
+        let input = if stdin.is_some() { Stdio::piped() } else { Stdio::null() };
+        self.output_with(args, stdin, input, Stdio::piped())
+    }
+
+    fn output_with<S: AsRef<OsStr>>(
+        &self,
+        args: &[S],
+        stdin: Option<&[u8]>,
+        input: Stdio,
+        output: Stdio,
+    ) -> Result<GitOutput, GitError> {
         if self.stop_deadline.as_ref().is_some_and(StopDeadline::has_passed) {
             return Err(GitError::Stopped { what: subcommand(args) });
         }
         let mut command = self.command(args);
-        command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(input).stdout(output).stderr(Stdio::piped());
         let (child, owned) = children::spawn_command(&mut command).map_err(GitError::Start)?;
         let (output, late) =
             wait_or_kill(child, &owned, stdin, self.timeout, self.stop_deadline.as_ref()).map_err(GitError::Start)?;
@@ -181,11 +206,12 @@ impl HardenedGit {
                 KillReason::Stop => GitError::Stopped { what: subcommand(args) },
             });
         }
-        Ok(GitOutput {
-            success: output.status.success(),
-            stdout: output.stdout,
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.signal() == Some(Signal::KILL.as_raw()) {
+            let stderr = format!("it was killed with SIGKILL; {}", last_lines(&stderr));
+            return Err(GitError::OutOfMemory { what: subcommand(args), stderr });
+        }
+        Ok(GitOutput { success: output.status.success(), stdout: output.stdout, stderr })
     }
 
     /// Runs git. Any exit code but 0 is an error.
@@ -195,7 +221,20 @@ impl HardenedGit {
 
     /// [`run`](Self::run) with bytes on standard input.
     pub fn run_with_stdin<S: AsRef<OsStr>>(&self, args: &[S], stdin: Option<&[u8]>) -> Result<GitOutput, GitError> {
-        let output = self.output(args, stdin)?;
+        self.check(args, self.output(args, stdin)?)
+    }
+
+    /// [`run`](Self::run) with open files as standard input and output.
+    pub fn run_with_files<S: AsRef<OsStr>>(
+        &self,
+        args: &[S],
+        input: Stdio,
+        output: Stdio,
+    ) -> Result<GitOutput, GitError> {
+        self.check(args, self.output_with(args, None, input, output)?)
+    }
+
+    fn check<S: AsRef<OsStr>>(&self, args: &[S], output: GitOutput) -> Result<GitOutput, GitError> {
         if output.success {
             return Ok(output);
         }
@@ -210,10 +249,18 @@ impl HardenedGit {
 
 /// The error of a git that failed.
 pub fn error_from_stderr<S: AsRef<OsStr>>(args: &[S], stderr: &str) -> GitError {
+    let (what, last) = (subcommand(args), last_lines(stderr));
+    if mentions_out_of_memory(stderr) {
+        return GitError::OutOfMemory { what, stderr: last };
+    }
+    GitError::Failed { what, stderr: last, disk_full: mentions_disk_full(stderr) }
+}
+
+/// The end of stderr on one line.
+fn last_lines(stderr: &str) -> String {
     let lines: Vec<String> =
         stderr.lines().map(|line| tail::sanitize_line(line.as_bytes())).filter(|line| !line.is_empty()).collect();
-    let last = lines.len().saturating_sub(4);
-    GitError::Failed { what: subcommand(args), stderr: lines[last..].join("; "), disk_full: mentions_disk_full(stderr) }
+    lines[lines.len().saturating_sub(4)..].join("; ")
 }
 
 fn subcommand<S: AsRef<OsStr>>(args: &[S]) -> String {
@@ -286,7 +333,27 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::super::stop_budget::{StopBudget, StopPhase};
+    use super::super::story_failure::git_failure;
     use super::*;
+    use crate::verdict::Cause;
+
+    #[test]
+    fn git_killed_for_memory_is_no_damage() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let git = HardenedGit::for_clone(dir.path(), GitIdentity { name: "A".into(), email: "a@b".into() });
+        std::fs::create_dir_all(dir.path().join(".git")).expect("made");
+        let killed = git.run(&["-c", "alias.die=!kill -9 $PPID; sleep 100", "die"]).expect_err("it was killed");
+        let full = error_from_stderr(&["gc"], "error: No space left on device\n");
+        let memory = [
+            "fatal: Out of memory, malloc failed (tried to allocate 1073741825 bytes)\n",
+            "fatal: mmap failed: Cannot allocate memory\n",
+        ];
+        for error in memory.map(|stderr| error_from_stderr(&["add"], stderr)).into_iter().chain([killed]) {
+            assert!(matches!(error, GitError::OutOfMemory { .. }), "{error}");
+            assert_eq!(git_failure(&error, "cannot add").cause, Cause::OomSuspected);
+        }
+        assert_eq!(git_failure(&full, "cannot add").cause, Cause::DiskFull);
+    }
 
     #[test]
     fn a_stop_kills_running_git_and_rejects_new_runs() {

@@ -1,10 +1,13 @@
 //! `acp-shim`: the program inside each sandbox, and in the depot.
 //!
 //! ```text
-//! serve      task-request -> setup -> attempt -> story: prompt, run, examine, check or salvage -> result and bundle -> completion
+//! serve      task-request -> setup -> attempt -> story: merge, prompt, run, examine, check or salvage
+//!                                         -> result and bundle -> completion
 //!                                  | review: prompt, run, verdict, examine
-//! depot      frames -> objects | attempt_dirs (as root) | as_uid (as the sandbox's user: read-out, salvage, discard)
+//!                                  | check: the checks of a commit, without an agent
+//! depot      frames -> objects | attempt_dirs (as root) | as_uid (as one of the sandbox's users: read-out, salvage, discard)
 //! task, progress, fail, remember   request to the socket of a running `serve`
+//! check      run the current story's checks as a preview
 //! mail       the mailbox's directory, and the socket while it waits
 //! ```
 //! `bin/acp-shim.rs` calls [`main`]. Built static and small, with the feature `shim` only. Must not: use the engine, write anything
@@ -17,9 +20,15 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::handoff::sandbox_users::SandboxUsers;
+
 mod agent_requests;
 mod attempt;
 mod channel;
+mod check;
+mod check_args;
+mod check_preview;
+mod check_runner;
 mod children;
 mod clock;
 mod clone_dir;
@@ -37,6 +46,7 @@ mod hang_snapshot;
 mod layout;
 mod mail;
 mod memory_gauge;
+mod merge_start;
 mod process;
 mod progress;
 mod prompt;
@@ -50,7 +60,6 @@ mod sandbox_context;
 mod serve;
 mod setup;
 mod sign_off;
-mod signals;
 mod socket_client;
 mod special_files;
 mod staging;
@@ -59,6 +68,7 @@ mod story;
 mod story_failure;
 mod tail;
 mod task_card;
+mod users;
 mod watchdog;
 
 #[cfg(test)]
@@ -73,11 +83,13 @@ Commands for agents:
   task [--json]      Print the current story
   progress <TEXT>    Report progress
   fail <TEXT>        Give up the story, with the reason
+  check [--list]     Run the checks of the story here, or list them
   remember <TEXT>    Keep a note for later stories
   mail <COMMAND>     Exchange messages with other agents (see `acp-shim mail --help`)
 
 Commands for longshore:
-  serve <DIR>        Run the attempt in this directory
+  serve <DIR> <AGENT> <SHIM>
+                     Run the attempt in this directory, with these user ids
   depot              Transfer files between the host and the volumes
 
 Options:
@@ -92,7 +104,10 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     };
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["serve", attempt_dir] => serve_sandbox(attempt_dir),
+        ["serve", attempt_dir, agent, shim] => match (agent.parse(), shim.parse()) {
+            (Ok(agent), Ok(shim)) => serve_sandbox(attempt_dir, SandboxUsers { agent, shim }),
+            _ => exit_with_message("the users are not user ids", 2),
+        },
         ["depot"] => serve_depot(),
         ["as", uid, rest @ ..] => ExitCode::from(depot::as_uid::main(uid, rest, &layout::Layout::default())),
         [command @ ("task" | "progress" | "fail" | "remember"), ..] => {
@@ -102,6 +117,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
                 Err((message, code)) => exit_with_message(&message, code),
             }
         }
+        ["check", ..] => preview_checks(&args[1..]),
         ["mail", ..] => {
             let variable = |name: &str| std::env::var_os(name);
             let (mut input, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
@@ -146,13 +162,14 @@ fn build_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-fn serve_sandbox(attempt_dir: &str) -> ExitCode {
+fn serve_sandbox(attempt_dir: &str, users: SandboxUsers) -> ExitCode {
+    if let Err(error) = users::drop_root(users) {
+        return exit_with_message(&format!("cannot become the user {}: {error}", users.shim), 1);
+    }
     let output = match channel::claim_stdout() {
         Ok(output) => output,
         Err(error) => return exit_with_message(&format!("cannot claim standard output: {error}"), 1),
     };
-    // Agents run as the same user. They must not reach the protocol descriptor through `/proc/1/fd`.
-    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     let stop = CancellationToken::new();
     let environment = serve::ShimEnvironment {
         input: Box::new(std::io::stdin()),
@@ -181,12 +198,20 @@ fn serve_sandbox(attempt_dir: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Builds a runtime. A signal from outside the sandbox cancels `stop`.
+/// Builds a runtime. SIGTERM and SIGINT cancel `stop`. They come from the engine: an agent's user cannot send any.
 fn build_stoppable_runtime(stop: CancellationToken) -> std::io::Result<tokio::runtime::Runtime> {
-    signals::cancel_on_signal(stop, |note| {
-        let _ = writeln!(std::io::stderr(), "acp-shim: {note}");
-    })?;
-    build_runtime()
+    let runtime = build_runtime()?;
+    let context = runtime.enter();
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    drop(context);
+    runtime.spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        stop.cancel();
+    });
+    Ok(runtime)
 }
 
 /// Reaps orphans, which count against the limit of processes while they are zombies.
@@ -194,6 +219,18 @@ async fn reap_children() {
     let Ok(mut child_ended) = signal(SignalKind::child()) else { return };
     while child_ended.recv().await.is_some() {
         children::reap_orphans();
+    }
+}
+
+fn preview_checks(args: &[String]) -> ExitCode {
+    let socket = std::env::var_os(socket_client::SOCKET_VARIABLE);
+    let preview = match check_preview::CheckPreview::new(args, socket) {
+        Ok(preview) => preview,
+        Err((message, code)) => return exit_with_message(&message, code),
+    };
+    match build_runtime() {
+        Ok(runtime) => ExitCode::from(runtime.block_on(preview.run(&mut std::io::stdout()))),
+        Err(error) => exit_with_message(&format!("cannot start: {error}"), 1),
     }
 }
 

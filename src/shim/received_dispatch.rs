@@ -29,6 +29,7 @@ const MEMORY_TEXT_VARIABLE: &str = "LONGSHORE_MEMORY_FILE";
 /// The variable with the path of the memory as a MemoryGram.
 const MEMORY_JSON_VARIABLE: &str = "LONGSHORE_MEMORY_JSON";
 
+#[derive(Default)]
 pub struct ReceivedDispatch {
     /// What earlier stories learned.
     gram: Option<MemoryGram>,

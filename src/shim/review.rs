@@ -29,7 +29,7 @@ use super::fatal_error::FatalError;
 use super::progress::ProgressReporter;
 use super::result_files::{Durability, write_bundle, write_result};
 use super::safe_fs;
-use super::sandbox_context::SandboxContext;
+use super::sandbox_context::{SandboxContext, elapsed_ms};
 use super::stop_budget::StopPhase;
 use super::story_failure::{StoryFailure, failure_line};
 use super::task_card::{CriterionCard, TaskCard};
@@ -38,7 +38,7 @@ use crate::handoff::assignment::AssignmentFile;
 use crate::handoff::review::{MAX_VERDICT_BYTES, REVIEW_VERSION, ReviewAssignment, ReviewFile};
 use crate::handoff::secrets::redact;
 use crate::ids::{CommitId, StoryId};
-use crate::protocol::acp::message::{CompletionStatus, ContainerMessage, ErrorCode, ProgressUpdate, StoryStatus};
+use crate::protocol::acp::message::{CompletionStatus, ContainerMessage, ProgressUpdate, StoryStatus};
 use crate::protocol::amp::message::{ReviewDecision, ReviewVerdict};
 use crate::verdict::{Cause, Failure};
 
@@ -64,16 +64,7 @@ type ReviewRunResult = Result<ValidVerdict, Box<Failure>>;
 
 /// The result of a review whose sandbox could not be prepared.
 pub fn not_started_file(assignment: &AssignmentFile, fatal: &FatalError, stopped: bool) -> ReviewFile {
-    let cause = match &fatal.code {
-        _ if stopped => Cause::StoppedByUser,
-        code if *code == ErrorCode::GIT_CLONE_FAILED => Cause::CloneFailed,
-        code if *code == ErrorCode::GIT_CHECKOUT_FAILED => Cause::CheckoutFailed,
-        code if *code == ErrorCode::TASK_FILE_NOT_FOUND => Cause::TaskFileNotFound,
-        code if *code == ErrorCode::TASK_FILE_INVALID => Cause::TaskFileInvalid,
-        _ => Cause::EngineError,
-    };
-    let failure = Failure::new(cause, fatal.message.clone());
-    ReviewFile { failure: Some(failure), ..empty_file(assignment) }
+    ReviewFile { failure: Some(fatal.to_failure(stopped)), ..empty_file(assignment) }
 }
 
 /// A result without a verdict.
@@ -163,6 +154,9 @@ impl ReviewRun {
             acceptance_criteria: self.review.criteria.iter().enumerate().map(criterion).collect(),
             notes: format!("`{}` describes how to answer.", self.files().prompt.display()),
             verify: Vec::new(),
+            checked_after: false,
+            merge_head: None,
+            conflicts: Vec::new(),
             previous_failure: None,
             guidance: Vec::new(),
         }
@@ -256,6 +250,7 @@ impl ReviewRun {
             branch_ref: sandbox.branch_ref(),
             start: self.review.commit.clone(),
             expected_refs: initial_refs(&sandbox.assignment),
+            merge: None,
             message: commit_message::for_review_fix(&self.story_ids(), &files, &sandbox.assignment.swarm_id),
         };
         let has_fix = verdict.decision == ReviewDecision::ApprovedWithFix;
@@ -297,7 +292,7 @@ impl ReviewRun {
             Err(failure) => result.failure = Some(failure.as_ref().clone()),
         }
         result.work_log = progress.map(|progress| progress.close(&text)).unwrap_or_default();
-        result.duration_ms = u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        result.duration_ms = elapsed_ms(started_at);
         write_result(&sandbox.out_dir, &result, Durability::Synced).map_err(|error| {
             sandbox.log(&format!("cannot write the result: {error}"));
             Box::new(sandbox.git_failure(&error, "cannot write the result"))
@@ -310,7 +305,7 @@ impl ReviewRun {
         let (base, branch) = (self.review.commit.clone(), self.sandbox.branch_ref());
         let out_dir = self.sandbox.out_dir.clone();
         let writing = self.sandbox.run_git(StopPhase::Bundle, "bundle", move |clone| {
-            write_bundle(&clone.git().with_timeout(BUNDLE_TIMEOUT), &out_dir, &base, &[branch], Durability::Synced)
+            write_bundle(&clone.git().with_timeout(BUNDLE_TIMEOUT), &out_dir, &[base], &[branch], Durability::Synced)
         });
         writing.await.map_err(|error| Box::new(self.sandbox.git_failure(&error, "cannot write the fix")))
     }

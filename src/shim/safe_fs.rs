@@ -1,7 +1,7 @@
 //! Files in a directory that an agent could write to: opening never follows a link or waits for a FIFO's writer, and writing
 //! replaces whatever is there.
 //!
-//! Used wherever the shim touches the clone, `run` and `out` after an agent ran, and by the depot.
+//! Used wherever the shim touches the clone and `run` after an agent ran, for its results, and by the depot.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -71,11 +71,16 @@ pub fn remove_dir(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)
 }
 
-/// Writes a new file, replacing whatever is there.
-pub fn write_replacing(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Creates a file, replacing whatever is there.
+pub fn create_replacing(path: &Path) -> io::Result<File> {
     remove_any(path)?;
     // `O_EXCL` follows no link either.
-    OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?.write_all(bytes)
+    OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)
+}
+
+/// Writes a new file, replacing whatever is there.
+pub fn write_replacing(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    create_replacing(path)?.write_all(bytes)
 }
 
 /// Gives the owner all permissions on a directory. A link or another file stays unchanged.

@@ -59,6 +59,8 @@ impl SalvageRun<'_> {
                 self.clone.rebuild_git_dir(self.finished_bundle)?;
                 self.commit_everything()
             }
+            // The agent's processes may be gone by now, and their memory free.
+            Err(GitError::OutOfMemory { .. }) => self.commit_everything(),
             result => result,
         }
     }

@@ -1,12 +1,14 @@
 //! What everything that runs in a sandbox shares: the assignment, the clone, the channels, and the limits.
 //!
-//! Made by `setup.rs`; used by `attempt.rs`, `story.rs` and `review.rs`.
+//! Made by `setup.rs`; used by `attempt.rs`, `story.rs`, `review.rs` and `check.rs`.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::channel::Channel;
 use super::clock::{SandboxClock, StoryDeadline};
@@ -145,4 +147,14 @@ impl SandboxContext {
         disk_space::add_disk_evidence(&mut failure, &self.writable_dirs());
         failure
     }
+}
+
+/// The arguments that run a shell command.
+pub fn shell_argv(command: &str) -> Vec<String> {
+    ["sh", "-c", command].map(str::to_owned).to_vec()
+}
+
+/// The milliseconds since `started_at`.
+pub fn elapsed_ms(started_at: Instant) -> u64 {
+    u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX)
 }

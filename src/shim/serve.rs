@@ -112,9 +112,11 @@ fn read_assignment(layout: &Layout, attempt_dir: &str) -> Result<AssignmentFile,
         let version = file.schema_version;
         return Err(failed(&format!("unsupported version {version}, this shim reads {ASSIGNMENT_VERSION}")));
     }
-    if let Some(review) = file.review.as_ref().filter(|review| review.commit != file.base) {
-        let (commit, base) = (review.commit.short(), file.base.short());
-        return Err(failed(&format!("{commit} is to be reviewed, and the clone would be at {base}")));
+    let reviewed = file.review.as_ref().map(|review| ("reviewed", &review.commit));
+    let examined = reviewed.or(file.check.as_ref().map(|check| ("checked", &check.commit)));
+    if let Some((what, commit)) = examined.filter(|(_, commit)| **commit != file.base) {
+        let (commit, base) = (commit.short(), file.base.short());
+        return Err(failed(&format!("{commit} is to be {what}, and the clone would be at {base}")));
     }
     Ok(file)
 }

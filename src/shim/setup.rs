@@ -1,12 +1,11 @@
 //! Prepares a sandbox once the task-request is there: the clone, the tasks file, the agent's environment and socket. Then runs the
-//! attempt or the review.
+//! attempt, the review or the check.
 //!
 //! Called by `serve.rs`.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 use super::agent_requests::{self, AgentRequests};
 use super::attempt::{AttemptRun, initial_refs, not_reached_file};
 use super::channel::Channel;
+use super::check::{self, CheckAttempt};
 use super::clock::SandboxClock;
-use super::clone_dir::{CHECKOUT_TIMEOUT, CloneDir, HeadTarget, OriginConfig, render_git_config};
+use super::clone_dir::{self, CHECKOUT_TIMEOUT, CloneDir, HeadTarget, OriginConfig, render_git_config};
 use super::command::{CommandRunner, OutputLog};
 use super::fatal_error::FatalError;
 use super::layout::Layout;
@@ -30,7 +30,7 @@ use super::sandbox_context::SandboxContext;
 use super::sign_off::SignOff;
 use super::socket_client::SOCKET_VARIABLE;
 use super::stop_budget::{StopBudget, StopPhase};
-use crate::handoff::assignment::AssignmentFile;
+use crate::handoff::assignment::{AssignmentFile, MailboxMembership};
 use crate::ids::{CommitId, StoryId};
 use crate::protocol::acp::message::{CompletionStatus, ErrorCode, TaskRequest};
 use crate::tasks::{self, TasksFile};
@@ -74,14 +74,18 @@ impl SandboxSetup {
         }
         let fatal = match prepared {
             Ok((sandbox, story_order)) => {
-                return match assignment.review {
-                    Some(review) => ReviewRun { sandbox, review }.run().await,
-                    None => AttemptRun { sandbox, story_order }.run().await,
+                return match (assignment.review, assignment.check) {
+                    (_, Some(check)) => CheckAttempt { sandbox, check, story_order }.run().await,
+                    (Some(review), None) => ReviewRun { sandbox, review }.run().await,
+                    (None, None) => AttemptRun { sandbox, story_order }.run().await,
                 };
             }
             Err(fatal) => fatal,
         };
-        let written = if assignment.review.is_some() {
+        let written = if assignment.check.is_some() {
+            let result = check::not_started_file(&assignment, &fatal, stop.is_cancelled());
+            write_result(&out_dir, &result, Durability::Synced)
+        } else if assignment.review.is_some() {
             let result = review::not_started_file(&assignment, &fatal, stop.is_cancelled());
             write_result(&out_dir, &result, Durability::Synced)
         } else {
@@ -115,15 +119,19 @@ impl SandboxSetup {
         cloning.await.unwrap_or_else(|| Err(stopped()))?;
         let (tasks, story_order) = self.read_tasks_file(assignment)?;
         let layout = &self.environment.layout;
-        let dispatch = ReceivedDispatch::receive(&layout.dispatch_file(&self.attempt_dir), assignment);
-        let agent_requests = AgentRequests::default();
-        let socket = layout.socket_path(&self.attempt_dir);
-        agent_requests::serve(&socket, agent_requests.clone()).map_err(|error| {
-            let message = format!("cannot open the socket `{}`: {error}", socket.display());
-            FatalError::new(ErrorCode::UNKNOWN_ERROR, message)
-        })?;
+        let (mut dispatch, agent_requests) = (ReceivedDispatch::default(), AgentRequests::default());
+        if assignment.check.is_none() {
+            dispatch = ReceivedDispatch::receive(&layout.dispatch_file(&self.attempt_dir), assignment);
+            let socket = layout.socket_path(&self.attempt_dir);
+            agent_requests::serve(&socket, agent_requests.clone()).map_err(|error| {
+                let message = format!("cannot open the socket `{}`: {error}", socket.display());
+                FatalError::new(ErrorCode::UNKNOWN_ERROR, message)
+            })?;
+        }
         let env = self.agent_env(assignment, request);
-        self.trust_objects_repo(&env);
+        if let Some(home) = env.get(OsStr::new("HOME")) {
+            clone_dir::trust_objects_repo(Path::new(home), &layout.objects_repo());
+        }
         let clock = SandboxClock::default();
         tokio::spawn(clock.clone().run());
         let sandbox = SandboxContext {
@@ -139,7 +147,7 @@ impl SandboxSetup {
             stop_budget,
             heartbeat_interval: self.environment.heartbeat_interval,
             clock,
-            sign_off: assignment.mailbox.as_ref().map(|member| SignOff::new(layout, member)),
+            sign_off: mailbox_member(assignment).map(|member| SignOff::new(layout, member)),
             commands: CommandRunner {
                 log: self.log,
                 memory: self.environment.memory,
@@ -189,16 +197,6 @@ impl SandboxSetup {
         Ok((file, order))
     }
 
-    /// Lets the agent's own git fetch from the objects volume, which root owns: git accepts that setting from the home directory
-    /// only. A home that has settings already or is not writable stays as it is.
-    fn trust_objects_repo(&self, env: &BTreeMap<OsString, OsString>) {
-        let Some(home) = env.get(OsStr::new("HOME")) else { return };
-        let text = format!("[safe]\n\tdirectory = {}\n", self.environment.layout.objects_repo().display());
-        if let Ok(mut file) = fs::File::create_new(Path::new(home).join(".gitconfig")) {
-            let _ = file.write_all(text.as_bytes());
-        }
-    }
-
     /// The environment of agents and checks: the image's, the task-request's, and longshore's variables.
     fn agent_env(&self, assignment: &AssignmentFile, request: &TaskRequest) -> BTreeMap<OsString, OsString> {
         let layout = &self.environment.layout;
@@ -207,21 +205,28 @@ impl SandboxSetup {
         let mut path = env.get(OsStr::new("PATH")).cloned().unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
         path.push(":");
         path.push(layout.bin_dir());
-        let variables: [(&str, OsString); 6] = [
+        let variables: [(&str, OsString); 5] = [
             ("PATH", path),
             ("LONGSHORE_SWARM", assignment.swarm_id.to_string().into()),
             ("LONGSHORE_ASSIGNMENT", assignment.attempt.assignment.as_str().into()),
             ("LONGSHORE_ATTEMPT", assignment.attempt.number.to_string().into()),
             ("LONGSHORE_TASKS_FILE", layout.tasks_file(&self.attempt_dir, &assignment.task_file_path).into()),
-            (SOCKET_VARIABLE, layout.socket_path(&self.attempt_dir).into()),
         ];
         env.extend(variables.map(|(name, value)| (name.into(), value)));
-        if let Some(member) = &assignment.mailbox {
+        if assignment.check.is_none() {
+            env.insert(SOCKET_VARIABLE.into(), layout.socket_path(&self.attempt_dir).into());
+        }
+        if let Some(member) = mailbox_member(assignment) {
             env.insert(mail::MAILBOX_VARIABLE.into(), layout.mailbox_volume().into());
             env.insert(mail::AGENT_VARIABLE.into(), member.agent.as_str().into());
         }
         env
     }
+}
+
+/// The agent's membership in the mailbox. A check sandbox has no agent.
+fn mailbox_member(assignment: &AssignmentFile) -> Option<&MailboxMembership> {
+    assignment.mailbox.as_ref().filter(|_| assignment.check.is_none())
 }
 
 fn make_clone(clone: &CloneDir, base: &CommitId) -> Result<(), FatalError> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::agent_requests::{AgentRequest, AgentResponse};
 use super::remember_args;
+use super::task_card::TaskCard;
 use crate::json::text::take_chars;
 
 /// The most characters of text that are sent, so that it fits a line even if JSON escapes each character as six bytes.
@@ -32,21 +33,26 @@ pub fn run(command: &str, args: &[String], socket: Option<&std::ffi::OsStr>) -> 
         },
         (other, _) => return usage(&format!("{other} TEXT")),
     };
-    let Some(socket) = socket else {
-        return Err((format!("not inside a longshore sandbox: `{SOCKET_VARIABLE}` is not set"), 2));
-    };
-    let response = send_request(socket, &request)
-        .map_err(|error| (format!("no response from the shim at `{}`: {error}", socket.to_string_lossy()), 1))?;
-    if let Some(error) = response.error {
-        return Err((error, 1));
-    }
-    match (response.task, json) {
+    match (request_task(socket, &request)?, json) {
         (Some(card), true) => {
             serde_json::to_string_pretty(&card).map(|text| text + "\n").map_err(|error| (error.to_string(), 1))
         }
         (Some(card), false) => Ok(format!("{}\nBranch: `{}`\n{}", card.heading(), card.branch, card.sections())),
         (None, _) => Ok(String::new()),
     }
+}
+
+/// Sends a request. Returns the story if it asks for it, or an error message and the exit code.
+pub(super) fn request_task(
+    socket: Option<&std::ffi::OsStr>,
+    request: &AgentRequest,
+) -> Result<Option<TaskCard>, (String, u8)> {
+    let Some(socket) = socket else {
+        return Err((format!("not inside a longshore sandbox: `{SOCKET_VARIABLE}` is not set"), 2));
+    };
+    let response = send_request(socket, request)
+        .map_err(|error| (format!("no response from the shim at `{}`: {error}", socket.to_string_lossy()), 1))?;
+    response.error.map_or(Ok(response.task), |error| Err((error, 1)))
 }
 
 fn join_truncated(words: &[String]) -> String {

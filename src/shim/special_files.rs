@@ -1,6 +1,6 @@
 //! Finds FIFOs, sockets and devices where git would open them and wait.
 //!
-//! Used by `clone_dir.rs`, `examination.rs` and `salvage.rs` before git looks at what an agent left. Must not: open anything.
+//! Used by `clone_dir.rs`, `check_runner.rs`, `examination.rs` and `salvage.rs` before git looks at what an agent left. Must not: open anything.
 
 use std::fs::{self, FileType};
 use std::os::unix::fs::FileTypeExt;
@@ -51,6 +51,8 @@ pub fn find_in_git_dir(git_dir: &Path) -> Vec<PathBuf> {
 pub struct WorkTreeScan {
     /// Special files that git reads as rules, and those in the git directories of nested repositories.
     pub special: Vec<PathBuf>,
+    /// The other special files. Git overlooks them.
+    pub overlooked: Vec<PathBuf>,
     /// The `.gitattributes` files.
     pub attributes: Vec<PathBuf>,
 }
@@ -76,6 +78,8 @@ pub fn scan_work_tree(repo: &Path) -> WorkTreeScan {
             let is_read = in_git_dir || is_git || GIT_RULE_FILES.iter().any(|rule| name == *rule);
             if is_read && resolved_file_type(&entry).is_some_and(is_special) {
                 scan.special.push(entry.path());
+            } else if is_special(kind) {
+                scan.overlooked.push(entry.path());
             } else if name == ".gitattributes" {
                 scan.attributes.push(entry.path());
             }

@@ -57,7 +57,7 @@ pub fn stage_all(
             nested.iter().for_each(|path| remove_nested_git_dir(path));
         }
         if let Err(error) = retry_add(clone, git, start) {
-            if error.is_disk_full() {
+            if error.is_lack_of_resources() {
                 return Err(error);
             }
             // A nested repository without a commit makes git refuse the whole work tree.
@@ -108,7 +108,7 @@ fn add_each_path(clone: &CloneDir, git: &HardenedGit) -> Result<Vec<String>, Git
             continue;
         }
         let error = git::error_from_stderr(&args, &added.stderr);
-        if error.is_disk_full() {
+        if error.is_lack_of_resources() {
             return Err(error);
         }
         let gave_up = added.stderr.lines().any(|line| line.starts_with("fatal:") && line != ADDING_FAILED);

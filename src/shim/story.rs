@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::check_runner::{CheckRunner, unchecked_criteria};
 use super::clock::StoryDeadline;
 use super::clone_dir::CleanMode;
 use super::command::CommandSpec;
@@ -17,11 +18,12 @@ use super::commit_message;
 use super::disk_space;
 use super::examination::{CommittedWork, Examination};
 use super::mail::MORE_STORIES_VARIABLE;
+use super::merge_start::StartedMerge;
 use super::progress::ProgressReporter;
 use super::prompt;
 use super::safe_fs;
 use super::salvage::{SalvageRun, SalvagedCommit};
-use super::sandbox_context::SandboxContext;
+use super::sandbox_context::{SandboxContext, elapsed_ms, shell_argv};
 use super::stop_budget::StopPhase;
 use super::story_failure::{MAX_NAMED_PATHS, StoryFailure, failure_line, git_failure};
 use super::task_card::{CriterionCard, TaskCard};
@@ -88,18 +90,15 @@ impl SandboxContext {
         let story = task.story;
         let started_at = Instant::now();
         self.commands.log.begin_story(&format!("acp-shim: {} begins", story.id));
-        let card = self.task_card(task);
         let progress = self.progress_reporter(story.id.clone());
-        self.commands.agent_requests.begin_story(card.clone(), progress.clone());
         let heartbeat = progress.spawn();
         progress.set_status(StoryStatus::InProgress, &format!("started: {}", story.title));
 
-        let mut criteria: Vec<CriterionResult> = story
-            .criteria
-            .iter()
-            .map(|criterion| CriterionResult { id: criterion.id.clone(), text: criterion.text.clone(), met: None })
-            .collect();
-        let tried = self.try_story(task, &card, &progress, refs, &mut criteria).await;
+        let mut criteria = unchecked_criteria(story);
+        let tried = match self.start_merge(story, refs).await {
+            Ok(merge) => self.try_story(task, merge, &progress, refs, &mut criteria).await,
+            Err(failure) => Err(failure),
+        };
         let agent_notes = self.commands.agent_requests.end_story().redacted(&self.commands.secrets);
         let finished = match tried {
             Ok(committed) => self.reset_to_committed(committed, refs, task.is_last).await,
@@ -114,7 +113,8 @@ impl SandboxContext {
         match finished {
             Ok(CommittedWork { commit, commits }) => {
                 run.final_report.status = StoryStatus::Completed;
-                run.final_report.text = format!("committed as {} and verified", commit.short());
+                let verified = if self.assignment.checked_after { "" } else { " and verified" };
+                run.final_report.text = format!("committed as {}{verified}", commit.short());
                 run.result.outcome = StoryOutcome::Finished { commit };
                 run.result.commits = commits;
             }
@@ -132,11 +132,41 @@ impl SandboxContext {
         }
         run.result.criteria = criteria;
         run.result.work_log = run.final_report.progress.close(&run.final_report.text);
-        run.result.duration_ms = u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        run.result.duration_ms = elapsed_ms(started_at);
         run
     }
 
-    fn task_card(&self, task: StoryTask<'_>) -> TaskCard {
+    /// Starts the merge, unless an earlier story has finished it. A refused dispatch starts nothing.
+    async fn start_merge(
+        &self,
+        story: &Story,
+        refs: &BTreeMap<String, CommitId>,
+    ) -> Result<Option<StartedMerge>, StoryFailure> {
+        if let Some(refusal) = &self.dispatch.refusal {
+            return Err(refusal.clone().into());
+        }
+        let assignment = &self.assignment;
+        let Some(merge) = assignment.merge.as_ref().filter(|_| *self.branch_tip(refs) == assignment.base) else {
+            return Ok(None);
+        };
+        let (head, message) = (merge.head.clone(), self.merge_message(story));
+        let starting =
+            self.run_git(StopPhase::Work, "merge", move |clone| StartedMerge::start(clone, &head, &message)).await;
+        starting.map(Some).map_err(|error| {
+            let mut failure = self.git_failure(&error, "cannot start the merge");
+            if failure.cause == Cause::RepoDamaged {
+                // No agent has used the clone since it was made or reset.
+                failure.cause = Cause::CloneFailed;
+            }
+            failure.into()
+        })
+    }
+
+    fn merge_message(&self, story: &Story) -> String {
+        commit_message::for_merge(&story.id, &self.assignment.integration_branch, &self.assignment.swarm_id)
+    }
+
+    fn task_card(&self, task: StoryTask<'_>, merge: Option<&StartedMerge>) -> TaskCard {
         let story = task.story;
         let criterion = |criterion: &crate::tasks::Criterion| CriterionCard {
             id: criterion.id.clone(),
@@ -151,6 +181,9 @@ impl SandboxContext {
             acceptance_criteria: story.criteria.iter().map(criterion).collect(),
             notes: story.notes.clone(),
             verify: self.verify_commands(story),
+            checked_after: self.assignment.checked_after,
+            merge_head: merge.map(|merge| merge.head.to_string()),
+            conflicts: merge.map(|merge| merge.conflicts.clone()).unwrap_or_default(),
             previous_failure: task.assigned.previous_failure.clone(),
             guidance: self.assignment.guidance.clone(),
         }
@@ -163,17 +196,58 @@ impl SandboxContext {
     async fn try_story(
         &self,
         task: StoryTask<'_>,
-        card: &TaskCard,
+        merge: Option<StartedMerge>,
         progress: &ProgressReporter,
         refs: &BTreeMap<String, CommitId>,
         criteria: &mut [CriterionResult],
     ) -> Result<CommittedWork, StoryFailure> {
-        if let Some(refusal) = &self.dispatch.refusal {
-            return Err(refusal.clone().into());
-        }
         let story = task.story;
         let deadline = self.story_deadline();
-        let (spec, shown) = self.agent_command(task, card, &deadline)?;
+        match merge.as_ref().filter(|merge| merge.conflicts.is_empty()) {
+            Some(merge) => progress.report(&format!("merged {} without conflicts", merge.head.short())),
+            None => self.run_agent(task, merge.as_ref(), progress, &deadline).await?,
+        }
+        let start = self.branch_tip(refs).clone();
+        let message = match merge {
+            Some(_) => self.merge_message(story),
+            None => commit_message::for_finished_story(&story.id, &story.title, &self.assignment.swarm_id),
+        };
+        let examination = Examination {
+            clone: self.clone.clone(),
+            branch_ref: self.branch_ref(),
+            start: start.clone(),
+            expected_refs: refs.clone(),
+            merge,
+            message,
+        };
+        let examined = self.stop_budget.run_blocking(StopPhase::Work, move || examination.examine()).await;
+        let is_repair = self.assignment.rework || self.assignment.merge.is_some();
+        let is_repair_of_several = is_repair && self.assignment.stories.len() > 1;
+        let committed = match examined.unwrap_or_else(|| Err(StoryFailure::stopped_before("the work was examined"))) {
+            // The reviewer's findings or the conflicts concern another story.
+            Err(failure) if failure.failure.cause == Cause::NoChanges && is_repair_of_several => {
+                CommittedWork { commit: start, commits: Vec::new() }
+            }
+            examined => examined?,
+        };
+        if self.assignment.checked_after {
+            return Ok(committed);
+        }
+        let verify = self.verify_commands(story);
+        let checked = CheckRunner::after_agent(self).run_story(story, &verify, criteria, progress, &deadline).await;
+        checked.map_or(Ok(committed), |failure| Err(failure.into()))
+    }
+
+    async fn run_agent(
+        &self,
+        task: StoryTask<'_>,
+        merge: Option<&StartedMerge>,
+        progress: &ProgressReporter,
+        deadline: &StoryDeadline,
+    ) -> Result<(), StoryFailure> {
+        let card = self.task_card(task, merge);
+        self.commands.agent_requests.begin_story(card.clone(), progress.clone());
+        let (spec, shown) = self.agent_command(task, &card, deadline)?;
         let output = self.commands.run(spec, |line| progress.report_output(line)).await;
         let give_up_reason = self.commands.agent_requests.give_up_reason();
         let command = JudgedCommand {
@@ -182,28 +256,7 @@ impl SandboxContext {
             cause: Cause::AgentFailed,
             give_up_reason: give_up_reason.as_deref(),
         };
-        if let Some(failure) = command.failure(&output, self) {
-            return Err(failure.into());
-        }
-        let start = self.branch_tip(refs).clone();
-        let examination = Examination {
-            clone: self.clone.clone(),
-            branch_ref: self.branch_ref(),
-            start: start.clone(),
-            expected_refs: refs.clone(),
-            message: commit_message::for_finished_story(&story.id, &story.title, &self.assignment.swarm_id),
-        };
-        let examined = self.stop_budget.run_blocking(StopPhase::Work, move || examination.examine()).await;
-        let is_rework_of_several = self.assignment.rework && self.assignment.stories.len() > 1;
-        let committed = match examined.unwrap_or_else(|| Err(StoryFailure::stopped_before("the work was examined"))) {
-            // The reviewer's findings concern another story.
-            Err(failure) if failure.failure.cause == Cause::NoChanges && is_rework_of_several => {
-                CommittedWork { commit: start, commits: Vec::new() }
-            }
-            examined => examined?,
-        };
-        self.run_checks(story, progress, criteria, &deadline).await?;
-        Ok(committed)
+        command.failure(&output, self).map_or(Ok(()), |failure| Err(failure.into()))
     }
 
     /// The agent's command, and its name for messages.
@@ -236,6 +289,10 @@ impl SandboxContext {
         env.insert("LONGSHORE_STORY".into(), story.id.as_str().into());
         env.insert("LONGSHORE_STORY_TITLE".into(), story.title.replace('\0', "").into());
         env.insert("LONGSHORE_PROMPT_FILE".into(), file.clone().into());
+        if let Some(head) = &card.merge_head {
+            env.insert("LONGSHORE_MERGE_HEAD".into(), head.into());
+            env.insert("LONGSHORE_CONFLICTS".into(), card.conflicts.join("\n").into());
+        }
         if mailbox.is_some() && has_more_stories {
             env.insert(MORE_STORIES_VARIABLE.into(), "1".into());
         }
@@ -253,58 +310,6 @@ impl SandboxContext {
             }
         };
         Ok((self.command_spec(argv, env, stdin, deadline), shown))
-    }
-
-    /// Runs all test commands of the criteria, then the verify commands up to the first that fails.
-    async fn run_checks(
-        &self,
-        story: &Story,
-        progress: &ProgressReporter,
-        criteria: &mut [CriterionResult],
-        deadline: &StoryDeadline,
-    ) -> Result<(), StoryFailure> {
-        let mut first_failure = None;
-        for (criterion, result) in story.criteria.iter().zip(criteria) {
-            let Some(command) = &criterion.test_command else { continue };
-            let who = format!("the test command `{command}` of criterion {}", criterion.id);
-            let failure = self.run_check(&who, command, story, progress, deadline).await;
-            match failure {
-                Some(failure) if failure.cause != Cause::VerificationFailed => return Err(failure.into()),
-                failure => {
-                    result.met = Some(failure.is_none());
-                    first_failure = first_failure.or(failure);
-                }
-            }
-        }
-        if let Some(failure) = first_failure {
-            return Err(failure.into());
-        }
-        for command in self.verify_commands(story) {
-            let who = format!("the verify command `{command}`");
-            if let Some(failure) = self.run_check(&who, &command, story, progress, deadline).await {
-                return Err(failure.into());
-            }
-        }
-        Ok(())
-    }
-
-    async fn run_check(
-        &self,
-        who: &str,
-        command: &str,
-        story: &Story,
-        progress: &ProgressReporter,
-        deadline: &StoryDeadline,
-    ) -> Option<Failure> {
-        if self.is_stopped() {
-            return Some(Failure::new(Cause::StoppedByUser, format!("{who} did not run: the sandbox was stopped")));
-        }
-        progress.report_output(&format!("checking: {command}"));
-        let mut env = self.env.clone();
-        env.insert("LONGSHORE_STORY".into(), story.id.as_str().into());
-        let output = self.commands.run(self.command_spec(shell_argv(command), env, None, deadline), |_| {}).await;
-        let check = JudgedCommand { who, shown: command, cause: Cause::VerificationFailed, give_up_reason: None };
-        check.failure(&output, self)
     }
 
     /// Resets the clone to what was committed, whatever the checks did to it.
@@ -394,8 +399,4 @@ impl SandboxContext {
             .map(|error| format!("the clone cannot be reset after {}: {error}", story.id));
         SalvagedStory { failure, commit, has_unsaved_work, unusable_reason }
     }
-}
-
-fn shell_argv(command: &str) -> Vec<String> {
-    ["sh", "-c", command].map(str::to_owned).to_vec()
 }

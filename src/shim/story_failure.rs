@@ -51,6 +51,8 @@ impl From<GitError> for StoryFailure {
 pub fn git_failure(error: &GitError, what: &str) -> Failure {
     let cause = match error {
         error if error.is_disk_full() => Cause::DiskFull,
+        // Whose memory it was, no counter says.
+        GitError::OutOfMemory { .. } => Cause::OomSuspected,
         GitError::Stopped { .. } => Cause::StoppedByUser,
         GitError::TimedOut { .. } => Cause::Timeout,
         _ => Cause::RepoDamaged,

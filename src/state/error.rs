@@ -67,13 +67,13 @@ pub enum StateError {
         problem: String,
     },
     /// The journal has lost records that were on the disk.
-    #[error("`{}` is damaged at its end: it has {found} records, and the state file beside it was made after record {expected}", path.display())]
+    #[error("`{}` is damaged at its end: it ends at record {found}, and record {expected} had been written", path.display())]
     RecordsLost {
         /// The journal.
         path: PathBuf,
         /// The number of records in the journal.
         found: u64,
-        /// The number of records at the last snapshot.
+        /// The number of records that it is known to have had.
         expected: u64,
     },
     /// A file of a later version of longshore.

@@ -7,10 +7,14 @@
 //! found always: each step of FNV-1a is a bijection.) Text that ends without a newline is what a crash during an append
 //! leaves: dropped. All other damage is an error.
 //!
+//! A journal that lacks its last records has nothing wrong in itself. So the number of records that are on the disk is in
+//! `journal.count`, written after each append and never synced: it may be behind the journal, and is never ahead of it.
+//!
 //! Called by `store.rs` and `recovery.rs`. Appends of a batch are one write and one `sync_data`. Must not: interpret events.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,6 +30,7 @@ use crate::swarm::{Event, SwarmSpec};
 /// The version that this build writes, and the newest that it reads.
 pub const JOURNAL_VERSION: u32 = 1;
 
+const COUNT_FILE: &str = "journal.count";
 const CHECKSUM_PREFIX: &[u8] = b"{\"c\":\"";
 const CHECKSUM_DIGITS: usize = 16;
 /// Where the checked bytes begin: after the prefix, the digits and `",`.
@@ -103,6 +108,8 @@ pub struct Journal {
     checksum: u64,
     bytes: u64,
     failed: bool,
+    /// `None` if it cannot be opened: it only detects damage.
+    count_file: Option<File>,
 }
 
 #[derive(Serialize)]
@@ -159,7 +166,9 @@ impl Journal {
         #[cfg(debug_assertions)]
         super::kill_point::kill_at_header(true);
         let file = open_for_append(path)?;
-        Ok(Self { path: path.to_owned(), file, next_number: 1, checksum, bytes: line.len() as u64, failed: false })
+        let count_file = open_count_file(path);
+        let (path, bytes) = (path.to_owned(), line.len() as u64);
+        Ok(Self { path, file, next_number: 1, checksum, bytes, failed: false, count_file })
     }
 
     /// Opens a journal for appending and truncates a torn record.
@@ -173,6 +182,7 @@ impl Journal {
             checksum: contents.checksum,
             bytes: contents.valid_bytes,
             failed: false,
+            count_file: open_count_file(path),
         };
         if contents.torn_bytes > 0 {
             journal.file.set_len(contents.valid_bytes).map_err(StateError::io("cut the torn record off", path))?;
@@ -230,7 +240,19 @@ impl Journal {
         }
         (self.next_number, self.checksum) = (next, checksum);
         self.bytes += lines.len() as u64;
+        if let Some(file) = &self.count_file {
+            // Always of the same length, so that it is overwritten in place.
+            let _ = file.write_all_at(format!("{:020}\n", self.event_count()).as_bytes(), 0);
+        }
         Ok(lines.len() as u64)
+    }
+
+    /// The number of records that a journal has had on the disk, as far as it is known. Read it before the journal: another process
+    /// may be appending.
+    pub fn read_count(path: &Path) -> u64 {
+        let text = std::fs::read_to_string(path.with_file_name(COUNT_FILE)).unwrap_or_default();
+        // A crash of the machine may leave anything.
+        text.trim_end().parse().unwrap_or_default()
     }
 
     fn roll_back(&mut self) {
@@ -246,6 +268,10 @@ impl Journal {
     pub fn event_count(&self) -> u64 {
         self.next_number - 1
     }
+}
+
+fn open_count_file(journal: &Path) -> Option<File> {
+    OpenOptions::new().create(true).truncate(false).write(true).open(journal.with_file_name(COUNT_FILE)).ok()
 }
 
 fn open_for_append(path: &Path) -> StateResult<File> {
@@ -358,7 +384,8 @@ mod tests {
     fn a_full_disk_is_reported_and_further_appends_fail() {
         let path = PathBuf::from("/dev/full");
         let file = OpenOptions::new().append(true).open(&path).expect("a device that is always full");
-        let mut journal = Journal { path, file, next_number: 1, checksum: 7, bytes: 100, failed: false };
+        let mut journal =
+            Journal { path, file, next_number: 1, checksum: 7, bytes: 100, failed: false, count_file: None };
         assert_eq!(journal.append(&[], Timestamp::UNIX_EPOCH).expect("nothing to do"), 0);
         let events = [(Event::Began, Duration::ZERO)];
         let error = journal.append(&events, Timestamp::UNIX_EPOCH).expect_err("full");
@@ -380,6 +407,7 @@ mod tests {
             checksum: 7,
             bytes: 6,
             failed: false,
+            count_file: None,
         };
         journal.roll_back();
         assert!(!journal.failed);

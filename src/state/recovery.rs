@@ -31,25 +31,30 @@ pub struct RecoveredSwarm {
 
 /// Reads and replays the journal. Writes nothing.
 pub fn recover(dir: &SwarmDir) -> StateResult<RecoveredSwarm> {
-    let contents = Journal::read(&dir.journal_file())?;
-    check_against_state_file(dir, &contents)?;
-    Ok(replay(contents))
+    Ok(replay(read_whole_journal(dir)?))
 }
 
-/// Checks that the journal has every event in the state file. A crash can only lose events after the last snapshot.
+/// Reads the journal, and checks that it has every record that it is known to have had: those in the state file, and those that
+/// `journal.count` counted.
 ///
 /// # Errors
 /// [`StateError::RecordsLost`]; [`StateError::UnsupportedVersion`] if a later version of longshore continued the swarm. A missing or
-/// damaged state file is ignored, because it can be regenerated.
-pub fn check_against_state_file(dir: &SwarmDir, contents: &JournalContents) -> StateResult<()> {
-    let (found, path) = (contents.records.len() as u64, dir.journal_file());
-    match SwarmState::read(&dir.state_file()) {
-        Ok(state) if state.journal_records > found => {
-            Err(StateError::RecordsLost { path, found, expected: state.journal_records })
-        }
-        Err(error @ StateError::UnsupportedVersion { .. }) => Err(error),
-        _ => Ok(()),
+/// damaged state file is ignored, because it can be regenerated, and so is a missing count.
+pub fn read_whole_journal(dir: &SwarmDir) -> StateResult<JournalContents> {
+    let path = dir.journal_file();
+    // Both before the journal, to which another process may be appending.
+    let counted = Journal::read_count(&path);
+    let in_snapshot = match SwarmState::read(&dir.state_file()) {
+        Ok(state) => state.journal_records,
+        Err(error @ StateError::UnsupportedVersion { .. }) => return Err(error),
+        Err(_) => 0,
+    };
+    let contents = Journal::read(&path)?;
+    let (found, expected) = (contents.records.len() as u64, counted.max(in_snapshot));
+    if expected > found {
+        return Err(StateError::RecordsLost { path, found, expected });
     }
+    Ok(contents)
 }
 
 /// Replays a journal.

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use crate::state::error::StateResult;
 use crate::state::journal::{Journal, JournalContents, JournalHeader};
-use crate::state::recovery::check_against_state_file;
+use crate::state::recovery::read_whole_journal;
 use crate::state::swarm_dir::{SwarmDir, write_atomic};
 use crate::state::swarm_state::SwarmState;
 use crate::swarm::{Event, SwarmMachine};
@@ -115,7 +115,7 @@ impl SwarmStore {
     /// Opens the journal of an existing swarm and truncates a torn record.
     pub fn open(dir: SwarmDir) -> StateResult<(Self, JournalContents)> {
         // Check first, because opening truncates a torn record.
-        check_against_state_file(&dir, &Journal::read(&dir.journal_file())?)?;
+        read_whole_journal(&dir)?;
         let (journal, contents) = Journal::open(&dir.journal_file())?;
         let started = contents.header.started;
         Ok((Self { dir, started, journal, policy: SnapshotPolicy::new() }, contents))

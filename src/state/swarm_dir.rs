@@ -42,8 +42,8 @@ const LOCK_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 impl SwarmDir {
-    /// Waits for the repository lock.
-    pub fn lock_repo(repo_root: &Path) -> StateResult<RepoLock> {
+    /// The repository lock; `None` while another process has it.
+    pub fn try_lock_repo(repo_root: &Path) -> StateResult<Option<RepoLock>> {
         let root = create_state_dir(repo_root)?;
         let path = root.join("lock");
         let file = OpenOptions::new()
@@ -52,8 +52,11 @@ impl SwarmDir {
             .write(true)
             .open(&path)
             .map_err(StateError::io("open the lock", &path))?;
-        file.lock().map_err(StateError::io("lock", path))?;
-        Ok(RepoLock { _file: file })
+        match file.try_lock() {
+            Ok(()) => Ok(Some(RepoLock { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(StateError::io("lock", path)(error)),
+        }
     }
 
     /// Creates the directory of a new swarm. [`SwarmDir::set_latest`] moves `latest` later.

@@ -17,9 +17,10 @@ use crate::protocol::acp::message::StoryStatus;
 use crate::state::error::{StateError, StateResult};
 use crate::state::swarm_dir::write_atomic;
 use crate::swarm::{
-    AdminHold, AttemptView, ContainerStatus, HoldKind, StoryProgress, StoryView, SwarmMachine, SwarmOutcome,
+    AdminHold, AttemptRole, AttemptView, ContainerStatus, HoldKind, StoryProgress, StoryView, SwarmMachine,
+    SwarmOutcome,
 };
-use crate::verdict::{Cause, Evidence};
+use crate::verdict::{Cause, Evidence, Failure};
 
 /// The version that this build writes, and the newest that it reads.
 pub const STATE_VERSION: u32 = 1;
@@ -52,6 +53,9 @@ pub struct SwarmState {
     pub containers: Vec<ContainerState>,
     /// The stories of all tasks files, in the plan's order.
     pub stories: Vec<StoryState>,
+    /// How the checks failed before anything was changed, if that ended the swarm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_failure: Option<Failure>,
     /// FNV-1a (64 bits, hexadecimal) over the file's bytes with zeros in this place. Empty in memory.
     pub checksum: String,
 }
@@ -68,6 +72,8 @@ pub enum SwarmStatus {
     Landed,
     /// Some story failed through its own fault.
     SomeFailed,
+    /// The checks fail before anything was changed.
+    RedBase,
     /// Some story failed through the machinery's fault.
     MachineryFailed,
     /// The remaining stories wait for the admin; can be resumed.
@@ -130,6 +136,8 @@ pub enum SandboxRole {
     Executor,
     /// Reviews another sandbox's work.
     Reviewer,
+    /// Runs the checks of a commit.
+    Checker,
 }
 
 /// The admin decision that a story waits for.
@@ -210,6 +218,7 @@ impl SwarmState {
         let status = match (machine.outcome(), machine.stop_level()) {
             (Some(SwarmOutcome::Landed), _) => SwarmStatus::Landed,
             (Some(SwarmOutcome::SomeFailed), _) => SwarmStatus::SomeFailed,
+            (Some(SwarmOutcome::RedBase), _) => SwarmStatus::RedBase,
             (Some(SwarmOutcome::MachineryFailed), _) => SwarmStatus::MachineryFailed,
             (Some(SwarmOutcome::Suspended), _) => SwarmStatus::Suspended,
             (Some(SwarmOutcome::Interrupted), _) => SwarmStatus::Interrupted,
@@ -225,6 +234,7 @@ impl SwarmState {
             status,
             containers: machine.attempts().map(|attempt| container_state(machine, attempt, started)).collect(),
             stories: machine.stories().map(|view| story_state(machine, view, started)).collect(),
+            base_failure: machine.red_base().cloned(),
             checksum: String::new(),
         }
     }
@@ -328,7 +338,11 @@ fn container_state(machine: &SwarmMachine, view: &AttemptView, started: Timestam
         created_at: wall_clock_time(started, view.created),
         updated_at: wall_clock_time(started, view.updated),
         assignment: view.id.assignment.clone(),
-        role: if view.review.is_some() { SandboxRole::Reviewer } else { SandboxRole::Executor },
+        role: match view.role {
+            AttemptRole::Executor => SandboxRole::Executor,
+            AttemptRole::Reviewer(_) => SandboxRole::Reviewer,
+            AttemptRole::Checker(_) => SandboxRole::Checker,
+        },
         bad_records: view.bad_records,
         salvaged: view.salvage_refs.clone(),
         work_kept: view.work_dir_kept.then(|| view.id.dir_name()),

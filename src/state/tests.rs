@@ -41,6 +41,7 @@ fn spec(stories: usize) -> SwarmSpec {
                 title: "A feature".to_owned(),
                 branch: "feat/feature".parse().expect("valid"),
                 base: commit(1),
+                has_verify: false,
             })
             .collect(),
         stories: (0..stories)
@@ -50,6 +51,9 @@ fn spec(stories: usize) -> SwarmSpec {
                 depends_on: Vec::new(),
                 done: None,
                 risk: RiskLevel::Low,
+                has_command: false,
+                has_verify: false,
+                tested_criteria: Vec::new(),
             })
             .collect(),
         assignments: (0..stories)
@@ -63,6 +67,7 @@ fn spec(stories: usize) -> SwarmSpec {
             })
             .collect(),
         amp: None,
+        landing: None,
         limits: SwarmLimits {
             max_sandboxes: 4,
             retries: 1,

@@ -1,4 +1,4 @@
-//! The AMP messages that the machine wants sent. `coordinator/amp.rs` composes them with what the plan knows; the same intent
+//! The AMP messages that the machine wants sent. `coordinator/amp/composer.rs` composes them with what the plan knows; the same intent
 //! always gives the same message.
 //!
 //! Times are in milliseconds since 1970; a message's time is that of its id.

@@ -161,6 +161,38 @@ pub enum Announcement {
         #[serde(rename = "because")]
         blocked_by: StoryRef,
     },
+    /// The checks of a commit start in a sandbox of their own.
+    CheckStarted {
+        /// The check's sandbox.
+        attempt: AttemptId,
+        /// The labels of the stories in the commit that have not landed; empty for the base.
+        stories: Vec<StoryRef>,
+        /// The commit.
+        commit: CommitId,
+    },
+    /// The checks of a commit ended.
+    CheckEnded {
+        /// The check's sandbox.
+        attempt: AttemptId,
+        /// The labels of the stories in the commit that have not landed; empty for the base.
+        stories: Vec<StoryRef>,
+        /// Why the commit did not pass; null if it passed.
+        failure: Option<Failure>,
+    },
+    /// The checks that all stories share fail on the branch's head. They are not held against a story.
+    BranchRed {
+        /// The branch's head.
+        commit: CommitId,
+        /// The cause of the failure.
+        failure: Failure,
+    },
+    /// Somebody reset the branch. Stories that are not on it any more are done again.
+    BranchRewound {
+        /// The branch's head.
+        commit: CommitId,
+        /// The labels of the stories.
+        stories: Vec<StoryRef>,
+    },
     /// A review started.
     ReviewStarted {
         /// The reviewer's sandbox.
@@ -287,7 +319,7 @@ pub enum Announcement {
     },
     /// The swarm ended. The last event.
     SwarmEnded {
-        /// `landed`, `some_failed`, `machinery_failed`, `suspended` or `interrupted`.
+        /// `landed`, `some_failed`, `red_base`, `machinery_failed`, `suspended` or `interrupted`.
         #[schemars(with = "String")]
         outcome: SwarmOutcome,
         /// The exit code of the outcome.

@@ -21,6 +21,10 @@ pub enum Effect {
         attempt: AttemptId,
         review: Box<ReviewSpec>,
     },
+    StartCheck {
+        attempt: AttemptId,
+        check: Box<CheckSpec>,
+    },
     /// Pause the sandbox until the admin decides.
     Pause {
         attempt: AttemptId,
@@ -52,7 +56,28 @@ pub enum Effect {
         /// The tasks file whose branch it is.
         file: u16,
         onto: CommitId,
+        /// The commit of the branch that the work began with.
+        base: CommitId,
         tip: CommitId,
+        stories: Vec<StoryKey>,
+    },
+    /// Merge the candidates, one onto the other, onto the branch's head, and keep them under a ref. The branch stays. Without
+    /// candidates, the only commit is the head itself.
+    PrepareLanding {
+        landing: u64,
+        /// The tasks file whose branch it is.
+        file: u16,
+        onto: CommitId,
+        candidates: Vec<CandidateSpec>,
+        /// Otherwise the commits are the candidates' own tips.
+        merge: bool,
+    },
+    /// Move the branch from `from` to the prepared commit `to`.
+    MoveBranch {
+        landing: u64,
+        file: u16,
+        from: CommitId,
+        to: CommitId,
         stories: Vec<StoryKey>,
     },
     /// Remove the container, and the work directory unless `keep_work_dir`.
@@ -63,6 +88,35 @@ pub enum Effect {
     },
     Announce(Announcement),
     Finish(SwarmOutcome),
+}
+
+/// Finished work that is to land.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CandidateSpec {
+    pub attempt: AttemptId,
+    /// The commit of the branch that the work began with.
+    pub base: CommitId,
+    pub tip: CommitId,
+    pub stories: Vec<StoryKey>,
+}
+
+/// A commit whose checks are to run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckSpec {
+    pub commit: CommitId,
+    /// The stories whose own checks run, beside those that all share.
+    pub stories: Vec<StoryKey>,
+    /// Shared verify commands that failed before anything was changed, and may fail.
+    pub tolerated: Vec<String>,
+}
+
+/// A merge that the sandbox begins with, because it conflicted on the host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MergeSpec {
+    /// The integration branch's commit.
+    pub head: CommitId,
+    /// The files that conflicted.
+    pub paths: Vec<String>,
 }
 
 /// What to expect in a work directory.

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::handoff::result::StoryResult;
-use crate::ids::{AssignmentId, AttemptId, CommitId, ContainerId, StoryKey};
+use crate::ids::{AssignmentId, AttemptId, CommitId, ContainerId, StoryId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
 use crate::protocol::amp::message::DiffSummary;
 use crate::swarm::review_outcome::ReviewOutcome;
-use crate::verdict::{Cause, Evidence, Failure};
+use crate::verdict::{Cause, CriterionResult, Evidence, Failure};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case", rename_all_fields = "camelCase")]
@@ -145,6 +145,45 @@ pub enum Event {
         #[serde(rename = "kept")]
         result_ref: String,
     },
+    /// The candidates of a landing are merged, one onto the other, and a ref keeps them. The branch has not moved.
+    LandingPrepared {
+        landing: u64,
+        /// The branch's head, which the first candidate was merged onto.
+        onto: CommitId,
+        /// One for each candidate that merges, in their order.
+        commits: Vec<CheckableCommit>,
+        /// The conflicting files of the candidate after these.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        conflict: Option<Vec<String>>,
+    },
+    /// The checks of a commit were run, or were found not to run.
+    CheckCollected {
+        attempt: AttemptId,
+        outcome: Box<CheckOutcome>,
+    },
+    /// The branch is at the landing's commit, or beyond it.
+    BranchMoved {
+        landing: u64,
+        head: CommitId,
+    },
+    /// Somebody else moved the branch since the landing was prepared.
+    BranchAdvanced {
+        landing: u64,
+        found: CommitId,
+    },
+    /// Somebody reset the branch while no orchestrator ran.
+    BranchRewound {
+        /// The tasks file whose branch it is.
+        file: u16,
+        head: CommitId,
+        /// The stories that landed and are not on the branch any more.
+        lost: Vec<StoryKey>,
+    },
+    /// The host could not prepare a landing or move the branch.
+    LandingFailed {
+        landing: u64,
+        fault: MachineryFault,
+    },
     SandboxRemoved {
         attempt: AttemptId,
     },
@@ -176,6 +215,41 @@ pub enum Event {
         fault: MachineryFault,
     },
     DeadlinePassed,
+}
+
+/// The branch's head if it lands up to some candidate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckableCommit {
+    pub commit: CommitId,
+    /// All its checks passed before, on the same tree, in the same image.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub checked: bool,
+}
+
+/// What the checks of a commit came to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckOutcome {
+    /// Why the commit does not pass; `None` if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+    /// The story whose own check failed first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_story: Option<StoryId>,
+    /// The verify commands that failed and that all stories share.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_verify: Vec<String>,
+    /// The criteria of each story.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub criteria: Vec<CheckedCriteria>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckedCriteria {
+    pub story: StoryId,
+    pub results: Vec<CriterionResult>,
 }
 
 /// What a work directory has that its result does not have.

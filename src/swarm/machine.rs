@@ -9,7 +9,10 @@
 //! | `diagnosis.rs` | failure causes, from evidence |
 //! | `triage.rs`, `settle.rs` | what a result, or the lack of one, means for each story: it lands, is retried, or failed |
 //! | `review.rs`, `review_state.rs` | finished work is reviewed before it lands, if the plan wants that |
-//! | `merge.rs` | one merge at a time for a branch |
+//! | `landing.rs`, `landing_state.rs` | finished work is prepared, checked, and put onto its branch, in batches |
+//! | `check.rs` | what is checked in a sandbox of its own, and what comes of it |
+//! | `rejection.rs`, `stranded.rs` | what does not land, and what cannot land now |
+//! | `merge.rs` | what has no checks: one merge at a time for a branch |
 //! | `closing.rs` | a story is closed: which others may run now, which are skipped |
 //! | `admin.rs`, `hold.rs` | what waits for the admin, and what the admin decides |
 //! | `amp.rs`, `amp_messages.rs`, `escalation.rs` | the AMP conversation: a machine of its own, and when it sends what |
@@ -18,8 +21,8 @@
 //! | `lifecycle.rs` | beginning, stopping, resuming, the end |
 //!
 //! An attempt goes `Starting -> Created -> Running -> Completed -> Collecting -> Reviewing -> MergeQueued -> Merging ->
-//! Settled`, and may skip phases. It holds one of the `max_sandboxes` slots until its container has ended; collecting and
-//! merging need none. Its assignment has no other executor's attempt before it is settled.
+//! Settled`, and may skip phases. An executor's attempt holds one of the `max_sandboxes` slots until it is settled or waits for
+//! the admin; its reviewer and its checks run in that slot. Its assignment has no other executor's attempt before it is settled.
 //!
 //! Every attempt uses up a story's retry, uses up one of the assignment's machinery retries, or closes a story; so a swarm
 //! ends whatever its sandboxes do.
@@ -30,6 +33,7 @@ mod admin;
 mod amp;
 mod amp_messages;
 mod attempt;
+mod check;
 mod closing;
 mod deadlines;
 mod diagnosis;
@@ -37,15 +41,19 @@ mod engine;
 mod escalation;
 mod events;
 mod hold;
+mod landing;
+mod landing_state;
 mod lifecycle;
 mod merge;
 mod queries;
+mod rejection;
 mod review;
 mod review_state;
 mod sandbox;
 mod scheduling;
 mod settle;
 mod state;
+mod stranded;
 mod timers;
 mod triage;
 mod view;
@@ -55,4 +63,4 @@ pub(crate) mod tests;
 
 pub use hold::{AdminHold, HoldKind};
 pub use state::SwarmMachine;
-pub use view::{AttemptPhase, AttemptView, ContainerStatus, StoryProgress, StoryView};
+pub use view::{AttemptPhase, AttemptRole, AttemptView, ContainerStatus, StoryProgress, StoryView};

@@ -5,6 +5,9 @@
 //! the same [`SwarmSpec`] gives the same machine again. So every decision must follow from the spec, the events and their
 //! times.
 //!
+//! `machine.rs` lists the rules: scheduling and slots, landing and bisection, reviews, timers. `swarm_outcome.rs` has how a swarm ends,
+//! `spec.rs` its limits.
+//!
 //! To add an event: a variant in `event.rs`, its arm in `machine/events.rs`, a test in `machine/tests/`.
 
 pub mod amp_intent;
@@ -19,13 +22,18 @@ pub mod swarm_outcome;
 
 pub use amp_intent::AmpIntent;
 pub use announcement::{Announcement, StoryRef};
-pub use effect::{CollectMode, Effect};
-pub use event::{ContainerExit, Event, Leftover, MachineryFault, StopLevel, TaskAction, TaskDecision};
+pub use effect::{CandidateSpec, CheckSpec, CollectMode, Effect, MergeSpec};
+pub use event::{
+    CheckOutcome, CheckableCommit, CheckedCriteria, ContainerExit, Event, Leftover, MachineryFault, StopLevel,
+    TaskAction, TaskDecision,
+};
 pub use machine::{
-    AdminHold, AttemptPhase, AttemptView, ContainerStatus, HoldKind, StoryProgress, StoryView, SwarmMachine,
+    AdminHold, AttemptPhase, AttemptRole, AttemptView, ContainerStatus, HoldKind, StoryProgress, StoryView,
+    SwarmMachine,
 };
 pub use review_outcome::{ReviewFix, ReviewOutcome};
 pub use spec::{
-    AckTimeouts, AmpSpec, AssignmentSpec, StorySpec, SwarmLimits, SwarmSpec, TasksFileSpec, default_liveness_timeout,
+    AckTimeouts, AmpSpec, AssignmentSpec, LandingSpec, StorySpec, SwarmLimits, SwarmSpec, TasksFileSpec,
+    default_liveness_timeout,
 };
 pub use swarm_outcome::SwarmOutcome;

@@ -24,6 +24,20 @@ pub struct SwarmSpec {
     /// The AMP settings; `None` in journals of earlier versions, which send no AMP messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amp: Option<AmpSpec>,
+    /// How finished work lands. `None` in journals of earlier versions: the checks of the agent's own sandbox count, and a slot is
+    /// free once its sandbox has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub landing: Option<LandingSpec>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LandingSpec {
+    /// The merged tree is checked before the branch moves. Otherwise each story's own commit is.
+    pub merge_check: bool,
+    /// The swarm goes on although checks fail before anything was changed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub red_base: bool,
 }
 
 impl SwarmSpec {
@@ -34,6 +48,12 @@ impl SwarmSpec {
             _ => key.id.to_string(),
         };
         StoryRef { key: key.clone(), label }
+    }
+
+    /// The tasks file of an assignment.
+    pub fn file_of(&self, assignment: &AssignmentId) -> Option<&TasksFileSpec> {
+        let assignment = self.assignments.iter().find(|one| one.id == *assignment)?;
+        self.files.get(usize::from(assignment.file))
     }
 
     /// A tasks file that a story or an assignment refers to and that is not listed.
@@ -110,6 +130,9 @@ pub struct TasksFileSpec {
     pub branch: BranchName,
     /// The head of that branch when the swarm began.
     pub base: CommitId,
+    /// There are verify commands that every landing must pass.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_verify: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -123,6 +146,15 @@ pub struct StorySpec {
     pub done: Option<DoneStatus>,
     /// A high risk needs the admin's approval.
     pub risk: RiskLevel,
+    /// It runs a command of its own instead of an agent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_command: bool,
+    /// It has verify commands of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_verify: bool,
+    /// The ids of its criteria that have a test command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tested_criteria: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

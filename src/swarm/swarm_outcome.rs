@@ -11,6 +11,8 @@ pub enum SwarmOutcome {
     SomeFailed,
     /// Some story did not land, because of the machinery.
     MachineryFailed,
+    /// The checks fail before anything was changed; no agent started.
+    RedBase,
     /// What is left waits for the admin; can be resumed.
     Suspended,
     /// Stopped; can be resumed.
@@ -23,6 +25,7 @@ impl SwarmOutcome {
         match self {
             SwarmOutcome::Landed => 0,
             SwarmOutcome::SomeFailed => 1,
+            SwarmOutcome::RedBase => 2,
             SwarmOutcome::MachineryFailed => 3,
             SwarmOutcome::Suspended => 4,
             SwarmOutcome::Interrupted => 130,

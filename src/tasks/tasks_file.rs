@@ -80,6 +80,19 @@ pub struct Story {
     pub mailbox: AgentIdentity,
 }
 
+impl Story {
+    /// A hash of what the story asks for. What it says about itself, such as its status or its notes, does not count.
+    #[cfg(feature = "orchestrator")]
+    pub fn content_hash(&self) -> String {
+        use sha2::{Digest, Sha256};
+        let criteria: Vec<_> =
+            self.criteria.iter().map(|criterion| (&criterion.text, &criterion.test_command)).collect();
+        let asked = (&self.title, &self.description, criteria, &self.verify, &self.command);
+        let digest = Sha256::digest(serde_json::to_vec(&asked).expect("strings are always JSON"));
+        digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
 /// A story's `mailbox`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentIdentity {

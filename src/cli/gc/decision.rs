@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::cli::args::GcArgs;
 use crate::cli::error::CommandError;
-use crate::delivery::Repo;
+use crate::delivery::{Repo, is_landing_ref};
 use crate::engine::{EngineResource, label};
 use crate::ids::SwarmId;
 use crate::state::recovery::recover;
@@ -192,11 +192,19 @@ pub(super) fn swarm_of_ref(name: &str) -> Option<SwarmId> {
     name.split('/').nth(3)?.parse().ok()
 }
 
-pub(super) fn decide_ref(swarm: Option<SwarmId>, known: &BTreeSet<SwarmId>, refs: bool) -> GcDecision {
-    let Some(swarm) = swarm else {
+/// What to do with a ref. `unfinished`: its swarm runs or can be resumed.
+pub(super) fn decide_ref(name: &str, known: &BTreeSet<SwarmId>, unfinished: bool, refs: bool) -> GcDecision {
+    let Some(swarm) = swarm_of_ref(name) else {
         return GcDecision::keep("it names no swarm: it is not touched");
     };
     let short = swarm.short();
+    if is_landing_ref(name) {
+        // All work in it has a result ref. But only this ref tells a resumed swarm that it had moved the branch.
+        return match unfinished {
+            true => GcDecision::keep(format!("a landing of swarm {short}, which is not over")),
+            false => GcDecision::remove(format!("a landing of swarm {short}, which is over")),
+        };
+    }
     match (known.contains(&swarm), refs) {
         (true, _) => GcDecision::keep(format!("work of swarm {short}, whose folder is here")),
         (false, true) => GcDecision::remove(format!("work of swarm {short}, whose folder is gone")),
@@ -293,12 +301,21 @@ mod tests {
     #[test]
     fn refs_are_removed_only_with_flag_and_without_swarm() {
         let known = [SWARM.parse().expect("valid")].into();
-        let judged = |name: &str, refs| decide_ref(swarm_of_ref(name), &known, refs).remove;
+        let judged = |name: &str, refs| decide_ref(name, &known, false, refs).remove;
         let of = |swarm: &str| format!("refs/longshore/salvage/{swarm}/US-001/1");
         let missing_swarm = "b1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
         assert!(!judged(&of(SWARM), true));
         assert!(!judged(&of(missing_swarm), false));
         assert!(judged(&of(missing_swarm), true));
         assert!(!judged("refs/longshore/other", true));
+    }
+
+    #[test]
+    fn landing_refs_are_removed_when_the_swarm_is_over() {
+        let name = format!("refs/longshore/landing/{SWARM}/1-2");
+        for known in [BTreeSet::new(), [SWARM.parse().expect("valid")].into()] {
+            assert!(decide_ref(&name, &known, false, false).remove);
+            assert!(!decide_ref(&name, &known, true, true).remove);
+        }
     }
 }

@@ -11,6 +11,7 @@
 //! | of another repository's swarm | with `--all` and `--force` if none of its containers runs; if named, with `--force` |
 //! | objects volume (it only saves time) | with `--all` if no swarm needs it; another repository's also needs `--force` |
 //! | ref of a swarm whose directory is gone | with `--refs` |
+//! | refs of prepared landings | of swarms that are over |
 //!
 //! `claim.rs` takes a swarm's lock and holds it while its resources are removed, `salvage.rs` saves its work, `decision.rs` implements
 //! the table, and `report.rs` prints a line for each resource.
@@ -20,18 +21,20 @@ mod decision;
 mod salvage;
 mod report;
 
+use std::collections::BTreeMap;
+
 use super::args::GcArgs;
 use super::context::CommandContext;
 use super::error::CommandError;
 use super::{CommandResult, images};
-use crate::delivery::Repo;
+use crate::delivery::{Repo, is_landing_ref};
 use crate::engine::{Engine, EngineResource, EngineResourceKind, label};
 use crate::ids::{ContainerId, SwarmId};
 use crate::report::text::sanitize;
 use crate::state::{StateError, SwarmDir};
 
 use claim::SwarmClaim;
-use decision::{GcDecision, SwarmGcState, SwarmInventory, is_named, swarm_of_resource};
+use decision::{GcDecision, SwarmGcState, SwarmInventory, is_named, stopped_swarm_gc_state, swarm_of_resource};
 use report::GcReport;
 
 pub async fn gc(args: &GcArgs, here: &CommandContext) -> CommandResult {
@@ -154,13 +157,21 @@ async fn remove_resource(engine: &dyn Engine, resource: &EngineResource) -> Resu
 
 /// Reports refs with swarms' work, and deletes them with `--refs`.
 async fn collect_refs(repo: &Repo, args: &GcArgs, report: &mut GcReport) -> Result<(), CommandError> {
-    let known = SwarmDir::list(repo.root())?.iter().map(SwarmDir::swarm).collect();
+    let dirs = SwarmDir::list(repo.root())?;
+    let known = dirs.iter().map(SwarmDir::swarm).collect();
+    let mut is_over = BTreeMap::new();
     for (name, _) in repo.list_refs("refs/longshore/").await? {
         let swarm = decision::swarm_of_ref(&name);
         if !args.swarms.is_empty() && !swarm.is_some_and(|swarm| is_named(args, &swarm)) {
             continue;
         }
-        let decision = decision::decide_ref(swarm, &known, args.refs);
+        let unfinished = match dirs.iter().find(|dir| Some(dir.swarm()) == swarm) {
+            Some(dir) if is_landing_ref(&name) => {
+                !*is_over.entry(swarm).or_insert_with(|| stopped_swarm_gc_state(dir) == SwarmGcState::Finished)
+            }
+            _ => false,
+        };
+        let decision = decision::decide_ref(&name, &known, unfinished, args.refs);
         let result = if decision.remove && !args.dry_run {
             repo.delete_ref(&name).await.map_err(CommandError::from)
         } else {

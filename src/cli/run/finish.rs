@@ -12,7 +12,7 @@ use crate::cli::args::RunArgs;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
 use crate::cli::{CommandResult, print_stderr, print_stdout, terminal_columns};
-use crate::coordinator::{self, SwarmSetup, reason_to_keep_volumes};
+use crate::coordinator::{self, StopSignals, SwarmSetup, reason_to_keep_volumes};
 use crate::delivery::Repo;
 use crate::ids::StoryId;
 use crate::protocol::acp::message::StoryStatus;
@@ -51,11 +51,12 @@ impl FinishContext {
 
 pub(crate) async fn run_and_finish(
     setup: SwarmSetup,
+    signals: StopSignals,
     context: &FinishContext,
     write_error: &FirstWriteError,
 ) -> CommandResult {
     let dir = setup.dir.clone();
-    let ended = coordinator::run(setup).await;
+    let ended = coordinator::run(setup, signals).await;
     let finished = finish(context, &dir).await;
     let ended = ended.map_err(CommandError::from)?;
     finished?;

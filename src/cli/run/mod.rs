@@ -17,10 +17,15 @@ mod unfinished;
 use super::args::RunArgs;
 use super::context::CommandContext;
 use super::{CommandResult, ExitStatus, print_stderr};
+use crate::coordinator::StopSignals;
 use crate::report::FirstWriteError;
 
 pub(crate) async fn run(args: RunArgs, here: &CommandContext) -> CommandResult {
-    let checked = preflight::check(&args, here).await?;
+    let mut signals = StopSignals::new();
+    let checked = match signals.interrupt(preflight::check(&args, here)).await {
+        Ok(checked) => checked?,
+        Err(by) => return Ok(interrupted_before_start(&by)),
+    };
     for note in checked.notes.iter().chain(&checked.start_notes) {
         print_stderr(&format!("note: {note}"));
     }
@@ -33,6 +38,15 @@ pub(crate) async fn run(args: RunArgs, here: &CommandContext) -> CommandResult {
     }
     let context = finish::FinishContext::for_run(&args, &checked);
     let write_error = FirstWriteError::default();
-    let (setup, _lock) = setup::set_up_swarm(&args, checked, &write_error).await?;
-    finish::run_and_finish(setup, &context, &write_error).await
+    // It is interrupted only before it creates the swarm's record: after that it does not wait for anything.
+    let (setup, _lock) = match signals.interrupt(setup::set_up_swarm(&args, checked, &write_error)).await {
+        Ok(ready) => ready?,
+        Err(by) => return Ok(interrupted_before_start(&by)),
+    };
+    finish::run_and_finish(setup, signals, &context, &write_error).await
+}
+
+fn interrupted_before_start(by: &str) -> ExitStatus {
+    print_stderr(&format!("interrupted by {by}: nothing was started"));
+    ExitStatus::Interrupted
 }

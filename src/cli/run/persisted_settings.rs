@@ -46,6 +46,8 @@ pub(crate) struct PersistedSettings {
     /// Names of environment variables.
     pub env: Vec<String>,
     identity: GitIdentity,
+    #[serde(default)]
+    sign_landings: bool,
     repo_url: String,
     #[serde(default)]
     pub reserve: Reserve,
@@ -89,6 +91,7 @@ impl PersistedSettings {
             verify: settings.verify.value.clone(),
             env: env.names().map(str::to_owned).collect(),
             identity: commit_identity(settings, repo_identity),
+            sign_landings: settings.git.sign.value,
             repo_url: repo_url.to_string(),
             reserve: Reserve { memory: settings.reserve_memory.value.0, disk: settings.reserve_disk.value.0 },
             keep: settings.keep.value,
@@ -115,12 +118,14 @@ impl PersistedSettings {
         &self,
         env: EnvVars,
         engine: &EngineInfo,
+        image_id: String,
     ) -> Result<SandboxSettings, CommandError> {
         let repo_url = self.repo_url.parse().map_err(|error| {
             CommandError::machinery("the repository's URL in the swarm's record is invalid").with_cause(&error)
         })?;
         Ok(SandboxSettings {
             image: self.image.clone(),
+            image_id: Some(image_id),
             network: self.network.clone(),
             memory: self.memory_bytes,
             milli_cpus: self.milli_cpus,
@@ -131,6 +136,7 @@ impl PersistedSettings {
             verify: self.verify.clone(),
             env,
             identity: self.identity.clone(),
+            sign_landings: self.sign_landings,
             repo_url,
             reserve: self.reserve,
             keep_containers: self.keep,

@@ -19,6 +19,7 @@ use crate::ids::{CommitId, SwarmId};
 use crate::plan::{self, Plan};
 use crate::protocol::acp::message::{EnvKey, EnvVars};
 use crate::state::{Journal, SwarmDir};
+use crate::tasks::{DoneStatus, Story, TasksFile};
 
 /// The most bytes of all variables' names and values: they travel in one ACP message of 64 KB, where JSON may double some
 /// characters.
@@ -33,6 +34,8 @@ pub(crate) struct Preflight {
     pub repo: Repo,
     pub engine: Arc<dyn Engine>,
     pub engine_info: EngineInfo,
+    /// The id of the sandboxes' image.
+    pub image_id: String,
     pub shim: ShimBinary,
     /// The environment of the sandboxes.
     pub env: EnvVars,
@@ -52,11 +55,14 @@ pub(crate) async fn check(args: &RunArgs, here: &CommandContext) -> Result<Prefl
     let loaded = flags_layer(args).and_then(|flags| settings::load(flags, root, &CommandContext::env_var));
     let settings = collect_errors(loaded.map_err(settings_errors), &mut problems);
     let files = collect_errors(plan_command::load_tasks_files(&args.common), &mut problems);
-    let plan = files.zip(settings.as_ref()).and_then(|(files, settings)| {
+    let build = |files: TasksFiles, settings: &Settings| {
         let options = plan_command::plan_options(&args.common, settings);
-        let built = plan::build(files, root.unwrap_or(here.dir()), &options);
-        collect_errors(built.map_err(|error| plan_command::plan_errors(&error)), &mut problems)
-    });
+        plan::build(files, root.unwrap_or(here.dir()), &options).map_err(|error| plan_command::plan_errors(&error))
+    };
+    let mut plan = files
+        .clone()
+        .zip(settings.as_ref())
+        .and_then(|(files, settings)| collect_errors(build(files, settings), &mut problems));
     let (mut start_notes, mut notes) = (Vec::new(), Vec::new());
     // Both wait for other programs, so they run side by side.
     let image_name = settings.as_ref().map_or(DEFAULT_IMAGE, |settings| settings.image.value.as_str());
@@ -65,6 +71,14 @@ pub(crate) async fn check(args: &RunArgs, here: &CommandContext) -> Result<Prefl
         connect_engine_with_image(here, image_name)
     );
     let bases = collect_errors(bases, &mut problems);
+    if let (Some(repo), Some(first), Some(bases), Some(mut files), Some(settings)) =
+        (&repo, &plan, &bases, files, &settings)
+        && !args.common.again
+        && let Some(note) = mark_landed(repo, first, bases, &mut files).await?
+    {
+        start_notes.push(note);
+        plan = collect_errors(build(files, settings), &mut problems);
+    }
     let engine = collect_error(engine, &mut problems);
     let shim = engine.as_ref().and_then(|(_, _, image)| {
         let exe = CommandContext::current_exe();
@@ -92,13 +106,68 @@ pub(crate) async fn check(args: &RunArgs, here: &CommandContext) -> Result<Prefl
     }
     CommandError::combine(problems)?;
     let all = (settings, plan, bases, repo, engine, shim, env);
-    let (Some(settings), Some(plan), Some(bases), Some(repo), Some((engine, engine_info, _)), Some(shim), Some(env)) =
-        all
+    let (
+        Some(settings),
+        Some(plan),
+        Some(bases),
+        Some(repo),
+        Some((engine, engine_info, image)),
+        Some(shim),
+        Some(env),
+    ) = all
     else {
         return Err(CommandError::machinery("a check gave neither a value nor a problem"));
     };
     let relaxations = describe_relaxations(&settings, &engine_info, &env, &plan);
-    Ok(Preflight { settings, plan, bases, repo, engine, engine_info, shim, env, start_notes, notes, relaxations })
+    Ok(Preflight {
+        settings,
+        plan,
+        bases,
+        repo,
+        engine,
+        engine_info,
+        image_id: image.id,
+        shim,
+        env,
+        start_notes,
+        notes,
+        relaxations,
+    })
+}
+
+/// Tasks files, each with its bytes.
+type TasksFiles = Vec<(TasksFile, Vec<u8>)>;
+
+/// Marks the stories that landed before, of the same tasks file and with the same content, as done. Returns a note about them.
+async fn mark_landed(
+    repo: &Repo,
+    plan: &Plan,
+    bases: &[CommitId],
+    files: &mut TasksFiles,
+) -> Result<Option<String>, CommandError> {
+    let mut found = Vec::new();
+    for ((planned, base), (file, _)) in plan.files.iter().zip(bases).zip(files) {
+        if file.stories.iter().all(|story| story.done.is_some()) {
+            continue;
+        }
+        for landed in repo.landed_stories(base, &planned.task_file_path).await? {
+            let same = |story: &&mut Story| {
+                story.id == landed.id && story.done.is_none() && story.content_hash() == landed.content
+            };
+            if let Some(story) = file.stories.iter_mut().find(same) {
+                story.done = Some(DoneStatus::Completed);
+                found.push(story.id.to_string());
+            }
+        }
+    }
+    found.sort();
+    let shown = match found.as_slice() {
+        [] => return Ok(None),
+        few if few.len() <= 8 => few.join(", "),
+        [first, .., last] => format!("{first} to {last}, {} stories", found.len()),
+        [only] => only.clone(),
+    };
+    Ok(Some(format!("landed before and not changed since: {shown} (`--again` runs them again)")))
 }
 
 /// The flags of `run` as a layer of settings. Clap has refused all other invalid flags.

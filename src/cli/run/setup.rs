@@ -3,7 +3,9 @@
 //! Called by `run/mod.rs`.
 
 use std::io::{stderr, stdout};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -18,12 +20,16 @@ use crate::cli::runtime::init_file_logging;
 use crate::coordinator::notify::{EscalationNotifier, NotifyPolicy, NotifyTargets, NotifyUrl};
 use crate::coordinator::{EscalationListener, SwarmSetup};
 use crate::delivery::{Repo, acp_repo_url};
-use crate::ids::SwarmId;
+use crate::ids::{BranchName, SwarmId};
 use crate::protocol::acp::message::RepoUrl;
 use crate::protocol::amp::store::Ssot;
 use crate::report::{self, FirstWriteError, ReportMode, Reporter, TextStyle};
 use crate::state::journal::JOURNAL_VERSION;
-use crate::state::{JournalHeader, SwarmDir, SwarmLock, SwarmStore};
+use crate::state::{JournalHeader, RepoLock, SwarmDir, SwarmLock, SwarmStore};
+use crate::swarm::LandingSpec;
+
+/// The pause between two tries to lock the repository.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Creates the swarm's directory and record. The caller holds the lock until the swarm is over.
 pub(super) async fn set_up_swarm(
@@ -41,12 +47,22 @@ pub(super) async fn set_up_swarm(
     let limits = swarm_limits(&checked.settings, &checked.plan, &checked.engine_info);
     let mut spec = checked.plan.to_swarm_spec(SwarmId::random(), &checked.bases, limits);
     spec.amp = Some(amp_spec(&checked.settings, started)?);
+    spec.landing = Some(LandingSpec {
+        merge_check: !checked.settings.no_merge_check.value,
+        red_base: checked.settings.red_base.value,
+    });
+    // Every landing on a branch must pass what any of its tasks files asks for.
+    let verified: Vec<BranchName> =
+        spec.files.iter().filter(|file| file.has_verify).map(|file| file.branch.clone()).collect();
+    for file in &mut spec.files {
+        file.has_verify = !checked.settings.verify.value.is_empty() || verified.contains(&file.branch);
+    }
     let repo_url = repo_url(&checked.repo).await?;
     let persisted = PersistedSettings::new(args, &checked, checked.repo.identity().await, &repo_url)?;
-    let Preflight { plan, repo, engine, engine_info, shim, env, .. } = checked;
-    let sandbox = persisted.to_sandbox_settings(env, &engine_info)?;
+    let Preflight { plan, repo, engine, engine_info, image_id, shim, env, .. } = checked;
+    let sandbox = persisted.to_sandbox_settings(env, &engine_info, image_id)?;
     let tasks = copy_tasks_files(&plan);
-    let starting = SwarmDir::lock_repo(repo.root())?;
+    let starting = lock_repo(repo.root()).await?;
     // Checked again under the lock: another swarm may have started since.
     let branches = plan.files.iter().map(|file| file.branch.as_str()).collect();
     let mut problems: Vec<CommandError> = conflicting_swarm_error(repo.root(), &branches, None).into_iter().collect();
@@ -89,6 +105,16 @@ pub(super) async fn set_up_swarm(
         resumed: None,
     };
     Ok((setup, lock))
+}
+
+/// Waits for the repository lock. Signals are seen meanwhile, which a blocking wait would not let happen.
+pub(crate) async fn lock_repo(root: &Path) -> Result<RepoLock, CommandError> {
+    loop {
+        if let Some(lock) = SwarmDir::try_lock_repo(root)? {
+            return Ok(lock);
+        }
+        tokio::time::sleep(LOCK_RETRY_INTERVAL).await;
+    }
 }
 
 /// The repository's URL for ACP. A remote that ACP cannot express counts as none: the sandbox's git maps either to the

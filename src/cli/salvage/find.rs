@@ -60,13 +60,18 @@ pub(super) async fn find_all(repo: &Repo, swarm: Option<&SwarmPrefix>) -> Result
     refs.retain(|kept_ref| swarm.is_none_or(|swarm| swarm.matches(&kept_ref.swarm)));
     let swarms = SwarmJournals::load(repo, &refs)?;
     let mut found: Vec<SalvagedRef> = Vec::new();
+    let mut newest: BTreeMap<(SwarmId, String), u32> = BTreeMap::new();
+    for kept_ref in &refs {
+        let attempt = newest.entry((kept_ref.swarm, kept_ref.path.clone())).or_default();
+        *attempt = kept_ref.attempt.max(*attempt);
+    }
     for kept_ref in refs {
         let journal = swarms.journals.get(&kept_ref.swarm);
         let record = journal.and_then(|(_, kept)| kept.get(&kept_ref.name)).cloned();
         // Keep a result only if the journal records it as not landed, or without a journal if no branch has it.
         if kept_ref.is_result
             && record.is_none()
-            && (journal.is_some() || !repo.branches_containing(&kept_ref.commit).await?.is_empty())
+            && (journal.is_some() || is_on_branch(repo, &kept_ref, &newest).await?)
         {
             continue;
         }
@@ -91,6 +96,20 @@ pub(super) async fn find_all(repo: &Repo, swarm: Option<&SwarmPrefix>) -> Result
     };
     found.sort_by_key(order);
     Ok(found)
+}
+
+/// Whether a branch has the result. Of a story that landed, the newest attempt did.
+async fn is_on_branch(
+    repo: &Repo,
+    result: &KeptRef,
+    newest: &BTreeMap<(SwarmId, String), u32>,
+) -> Result<bool, CommandError> {
+    if !repo.branches_containing(&result.commit).await?.is_empty() {
+        return Ok(true);
+    }
+    let story = result.path.rsplit('/').next().unwrap_or_default();
+    let is_newest = newest.get(&(result.swarm, result.path.clone())) == Some(&result.attempt);
+    Ok(is_newest && repo.has_landing(result.swarm, story).await?)
 }
 
 struct SwarmJournals {

@@ -1,7 +1,7 @@
 //! Every setting, declared once. Flags, variables, config files with their schema, defaults, help, checks and `doctor`'s rows
 //! are made from these entries; see `declare.rs` for their form.
 //!
-//! To add a setting: an entry here, and its use. If `resume` needs it, also a field in `persisted.rs`.
+//! To add a setting: an entry here, and its use. If `resume` needs it, also a field in `cli/run/persisted_settings.rs`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -86,8 +86,14 @@ settings! {
         retries: u32, default(1u32), flag("--retries <N>"),
             configure(|arg| arg.value_parser(value_parser!(u32).range(0..=100)));
 
-        /// Shell command that must exit 0 after every story; may be repeated
+        /// Shell command that must exit 0 on the merged tree before a story lands; may be repeated
         verify: Vec<String>, default(Vec::<String>::new()), flag("--verify <CMD>");
+
+        /// Check each story's own commit, and not the merged tree, before it lands
+        no_merge_check: bool, default(false), flag("--no-merge-check");
+
+        /// Go on although the verify commands fail before anything was changed
+        red_base: bool, default(false), flag("--red-base");
 
         /// Time between the polite signal and the kill when a sandbox is stopped
         grace: Span, default(Span(10 * SECOND)), flag("--grace <TIME>");
@@ -112,7 +118,7 @@ settings! {
         review: ReviewConfig => ReviewSettings;
         /// `[amp]`: time limits for acks and for an agent's silence, in whole seconds. The admin is told when one passes.
         amp: AmpConfig => AmpSettings;
-        /// `[git]`: the identity of the commits made in sandboxes and of merges.
+        /// `[git]`: the identity of the commits made in sandboxes and of merges, and their signature.
         git: GitConfig => GitSettings;
     }
     collected {
@@ -161,13 +167,15 @@ settings! {
 }
 
 settings! {
-    /// `[git]`: the identity of the commits made in sandboxes and of merges.
+    /// `[git]`: the identity of the commits made in sandboxes and of merges, and their signature.
     GitConfig => GitSettings, at [git]
     {
         /// `user.name` of commits
         name: String, unset("that of the repository");
         /// `user.email` of commits
         email: String, unset("that of the repository");
+        /// Sign the commits that land with the key of your git config, on the host
+        sign: bool, default(false);
     }
 }
 

@@ -60,6 +60,8 @@ pub struct AmpComposer {
     plan: Plan,
     /// Whether commands outside the tasks files verify each story.
     has_verify_commands: bool,
+    /// A review request says so if nothing was checked. Swarms of earlier versions leave it out.
+    names_unchecked: bool,
     /// What a reviewer has to answer in addition to the acceptance criteria.
     extra_criteria: Vec<String>,
     histories: BTreeMap<AssignmentId, TaskHistory>,
@@ -81,6 +83,12 @@ impl AmpComposer {
         Self::from_parts(dir.swarm(), repo.root().to_owned(), dir.path().join("reviews"), plan, verify, criteria)
     }
 
+    /// Has review requests say whether anything was checked: what is said of a swarm must stay the same when it is resumed.
+    pub fn with_unchecked_named(mut self, names_unchecked: bool) -> Self {
+        self.names_unchecked = names_unchecked;
+        self
+    }
+
     fn from_parts(
         swarm: SwarmId,
         repo: PathBuf,
@@ -95,6 +103,7 @@ impl AmpComposer {
             reviews_dir: reviews,
             plan,
             has_verify_commands: verify,
+            names_unchecked: false,
             extra_criteria: criteria,
             histories: BTreeMap::new(),
         }
@@ -326,7 +335,11 @@ impl AmpComposer {
             reject_count: review.reject_count,
             coordinator_notes: (!notes.is_empty()).then(|| truncate_chars(&notes.join("\n"), MAX_LONG_TEXT_CHARS)),
             // Work whose checks failed is never reviewed.
-            ci_status: checked.then(|| json!({"verify": "passed"}).as_object().cloned()).flatten(),
+            ci_status: match (checked, self.names_unchecked) {
+                (true, _) => json!({"verify": "passed"}).as_object().cloned(),
+                (false, true) => json!({"verify": "not_run"}).as_object().cloned(),
+                (false, false) => None,
+            },
         }
     }
 

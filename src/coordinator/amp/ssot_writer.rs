@@ -16,7 +16,7 @@ use crate::coordinator::fault::storage_fault;
 use crate::coordinator::memory::StoryMemory;
 use crate::error_chain::error_chain;
 use crate::ids::{AssignmentId, SwarmId};
-use crate::protocol::amp::message::Payload;
+use crate::protocol::amp::message::{AmpMessage, Payload};
 use crate::protocol::amp::rules::AmpViolation;
 use crate::protocol::amp::store::{EnsureOutcome, Ssot, SsotError, TaskFile};
 use crate::swarm::{AmpIntent, Event};
@@ -102,6 +102,21 @@ pub fn restore_messages(mut composer: AmpComposer, ssot: &Ssot, intents: &[AmpIn
     write_jobs(composer.swarm(), ssot, &queue, &mut ())
 }
 
+/// Whether the SSOT has this message as it was composed when the repository was at another path. Messages name the repository and
+/// files in it.
+fn is_from_another_path(ssot: &Ssot, message: &AmpMessage) -> Result<bool, SsotError> {
+    let without_paths = |message: &AmpMessage| {
+        let mut value = serde_json::to_value(message).ok()?;
+        let payload = value.get_mut("payload")?.as_object_mut()?;
+        for name in ["repo", "diff_url"] {
+            payload.remove(name);
+        }
+        Some(value)
+    };
+    let there = ssot.message(message.id())?;
+    Ok(there.is_some_and(|there| without_paths(&there).is_some_and(|there| Some(there) == without_paths(message))))
+}
+
 fn write_jobs(
     swarm: SwarmId,
     ssot: &Ssot,
@@ -113,7 +128,10 @@ fn write_jobs(
         for job in std::iter::once(first).chain(queue.try_iter()) {
             match job {
                 SsotJob::Record(SsotRecord::Message(message)) => {
-                    let is_new = ssot.ensure_message(&message)? == EnsureOutcome::Written;
+                    let is_new = match ssot.ensure_message(&message) {
+                        Err(SsotError::Conflict { .. }) if is_from_another_path(ssot, &message)? => false,
+                        ensured => ensured? == EnsureOutcome::Written,
+                    };
                     if is_new && matches!(message.payload(), Payload::Escalation(_)) {
                         listener.on_escalation(&message);
                     }

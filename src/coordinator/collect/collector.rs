@@ -29,6 +29,8 @@ pub(crate) struct Collector {
     pub incoming: PathBuf,
     /// The largest accepted bundle, in bytes.
     pub max_bundle: u64,
+    /// Finished work is reviewed, so that its tree is compared with rejected ones.
+    pub has_reviews: bool,
 }
 
 /// The path of a bundle that is being checked. The file is removed on drop.

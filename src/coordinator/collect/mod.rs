@@ -6,12 +6,14 @@
 //! | `collector.rs` | the clients, and the transfer of `out/` to the host |
 //! | `result.rs` | `result.json` and its bundle, checked and imported |
 //! | `diff_summary.rs` | AMP's summary of a diff |
+//! | `check.rs` | the outcome of a check sandbox |
 //! | `review.rs` | a reviewer's verdict and fix |
 //! | `salvage.rs` | what is in the work directory and in no result |
 //! | `archive.rs` | the transfer without a depot |
 
 pub mod archive;
 pub(crate) mod collector;
+mod check;
 mod diff_summary;
 pub(crate) mod result;
 mod review;
@@ -23,22 +25,31 @@ use jiff::Timestamp;
 
 use crate::error_chain::error_chain;
 use crate::protocol::amp::store::Ssot;
-use crate::swarm::{CollectMode, Event};
+use crate::swarm::{CollectMode, Event, MachineryFault};
+use crate::verdict::Failure;
 
 use super::attempt::AttemptContext;
+use super::checks::CheckMemory;
 use super::fault::protocol_violation;
+use check::fetch_check;
 use collector::Collector;
 use result::{CollectedResult, fetch_result, measure_changes};
 use review::fetch_review;
 use salvage::{SalvageOutcome, salvage_leftover, salvage_without_result};
 
-/// Collects the result, verified and under refs, and what else is in the work directory.
-pub(super) async fn collect_result(collector: &Collector, context: &AttemptContext, mode: CollectMode) -> Event {
+/// Collects the result, verified and under refs, and what else is in the work directory. `start_failure` explains why a sandbox
+/// that completed without beginning a story has no result.
+pub(super) async fn collect_result(
+    collector: &Collector,
+    context: &AttemptContext,
+    mode: CollectMode,
+    start_failure: Option<Failure>,
+) -> Event {
     let bundle = collector.bundle_file(context);
     let fault = match fetch_result(collector, context, &bundle).await {
         Ok(Some(CollectedResult { tip, stories })) => {
             let leftover = salvage_leftover(collector, context, &bundle, tip.as_ref(), &stories).await;
-            let (diffs, tree) = measure_changes(&collector.repo, &context.base, tip.as_ref(), &stories).await;
+            let (diffs, tree) = measure_changes(collector, &context.base, tip.as_ref(), &stories).await;
             return Event::ResultCollected {
                 attempt: context.attempt.clone(),
                 result_ref: tip.is_some().then(|| context.result_ref()),
@@ -50,16 +61,33 @@ pub(super) async fn collect_result(collector: &Collector, context: &AttemptConte
             };
         }
         Ok(None) => {
-            let mut fault = protocol_violation(match mode {
-                CollectMode::Result => "the sandbox said `completion` and left no result",
-                CollectMode::Salvage => "the sandbox ended without a result",
-            });
-            fault.retryable = true;
-            fault
+            let fault = match (mode, start_failure) {
+                (CollectMode::Result, Some(Failure { cause, evidence, .. })) => {
+                    MachineryFault { evidence, ..MachineryFault::new(cause, "", true) }
+                }
+                (CollectMode::Result, None) => protocol_violation("the sandbox said `completion` and left no result"),
+                (CollectMode::Salvage, _) => protocol_violation("the sandbox ended without a result"),
+            };
+            MachineryFault { retryable: true, ..fault }
         }
         Err(fault) => fault,
     };
     salvage_without_result(collector, context, &bundle, fault).await
+}
+
+/// Collects the outcome of a check sandbox.
+pub(super) async fn collect_check(
+    collector: &Collector,
+    context: &AttemptContext,
+    mode: CollectMode,
+    memory: &CheckMemory,
+) -> Event {
+    let attempt = context.attempt.clone();
+    match fetch_check(collector, context, mode, memory).await {
+        Ok(outcome) => Event::CheckCollected { attempt, outcome: Box::new(outcome) },
+        // Its work directory has no work.
+        Err(fault) => SalvageOutcome::nothing().into_failure(attempt, fault),
+    }
 }
 
 /// Collects a reviewer's verdict. A verdict that breaks a rule of AMP goes to the SSOT's error log.

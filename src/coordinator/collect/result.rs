@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::coordinator::attempt::AttemptContext;
 use crate::coordinator::fault::{delivery_fault, protocol_violation};
-use crate::delivery::{ExpectedBundle, Repo};
+use crate::delivery::ExpectedBundle;
 use crate::error_chain::error_chain;
 use crate::handoff::layout;
 use crate::handoff::result::{RESULT_VERSION, ResultFile, StoryResult};
@@ -75,6 +75,7 @@ async fn import_result(
     let expected = ExpectedBundle {
         branch: context.branch.clone(),
         base: context.base.clone(),
+        merged: context.merge_head.clone(),
         tip,
         result_ref: context.result_ref(),
         salvage,
@@ -121,7 +122,7 @@ fn check_result_matches(file: &ResultFile, context: &AttemptContext) -> Result<(
 /// Git's count of each story's changes, in order, and the tip's tree. For people and for the record: what cannot be determined
 /// is left out.
 pub(super) async fn measure_changes(
-    repo: &Repo,
+    collector: &Collector,
     base: &CommitId,
     tip: Option<&CommitId>,
     stories: &[StoryResult],
@@ -135,7 +136,7 @@ pub(super) async fn measure_changes(
             StoryOutcome::Skipped { .. } | StoryOutcome::NotReached => None,
         };
         let diff = match to {
-            Some(to) => repo.diff_stat(from, to).await.map(summarize_diff).inspect_err(|error| {
+            Some(to) => collector.repo.diff_stat(from, to).await.map(summarize_diff).inspect_err(|error| {
                 tracing::warn!(error = %error_chain(error), story = %story.id, "cannot count what a story changed");
             }),
             None => Ok(DiffSummary::default()),
@@ -146,8 +147,8 @@ pub(super) async fn measure_changes(
         }
     }
     let tree = match tip {
-        Some(tip) => repo.tree_id(tip).await.ok(),
-        None => None,
+        Some(tip) if collector.has_reviews => collector.repo.tree_id(tip).await.ok(),
+        _ => None,
     };
     (diffs, tree)
 }

@@ -116,6 +116,7 @@ async fn import_fix(
     let expected = ExpectedBundle {
         branch: context.branch.clone(),
         base: context.base.clone(),
+        merged: None,
         tip: Some(commit.clone()),
         result_ref: context.result_ref(),
         salvage: Vec::new(),

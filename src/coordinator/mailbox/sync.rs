@@ -336,7 +336,7 @@ fn running_agents(seats: &[PlannedAgent], machine: &SwarmMachine) -> Vec<AgentId
     let running = machine.attempts().filter_map(|view| {
         let index = assignments.iter().position(|assignment| assignment.id == view.id.assignment)?;
         let seat = seats.get(index)?;
-        Some(if view.review.is_some() { seat.reviewer().id } else { seat.id.clone() })
+        Some(if view.review().is_some() { seat.reviewer().id } else { seat.id.clone() })
     });
     running.collect()
 }

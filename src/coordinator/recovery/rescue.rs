@@ -15,8 +15,10 @@ use crate::coordinator::attempt::AttemptContext;
 use crate::coordinator::collect::collector::Collector;
 use crate::coordinator::collect::result::{CollectedResult, fetch_result};
 use crate::coordinator::collect::salvage::{any_ref_has_same_files, salvage_ref_of};
+use crate::coordinator::error::CoordinatorError;
 use crate::coordinator::mailbox;
 use crate::coordinator::resource_names::ResourceNames;
+use crate::coordinator::start::objects_volume::ObjectsVolume;
 use crate::delivery::{DeliveryError, Repo, salvage_ref};
 use crate::engine::depot::DepotClient;
 use crate::engine::{Engine, EngineError, EngineResourceKind, EngineResult, Signal, label};
@@ -24,7 +26,7 @@ use crate::error_chain::error_chain;
 use crate::handoff::depot::DepotErrorKind;
 use crate::handoff::layout;
 use crate::ids::{AttemptId, CommitId, ContainerId};
-use crate::swarm::{AttemptPhase, AttemptView, SwarmMachine};
+use crate::swarm::{AttemptPhase, AttemptView, SwarmMachine, SwarmSpec};
 
 /// The most attempts that are saved at once.
 const MAX_CONCURRENT_ATTEMPTS: usize = 4;
@@ -62,7 +64,7 @@ pub struct RescueOutcome {
 /// The attempts whose work may exist only on the engine.
 pub fn unsaved_attempts(machine: &SwarmMachine) -> impl Iterator<Item = &AttemptView> {
     // A reviewer's directory has no work.
-    let own = machine.attempts().filter(|view| view.review.is_none());
+    let own = machine.attempts().filter(|view| view.is_executor());
     own.filter(|view| view.work_dir_kept || view.phase <= AttemptPhase::Collecting)
 }
 
@@ -86,12 +88,16 @@ pub async fn rescue(swarm: RescueSpec<'_>) -> EngineResult<RescueOutcome> {
     })?;
     let depot_spec = names.depot_spec(swarm.image, swarm.shim, true);
     let collector = Collector {
+        has_reviews: false,
         depot: DepotClient::start(Arc::clone(&swarm.engine), &depot_spec).await?,
         engine: swarm.engine,
         repo: swarm.repo.clone(),
         incoming: swarm.incoming,
         max_bundle: swarm.max_bundle,
     };
+    if let Err(error) = prepare_bases(&collector, spec, &contexts).await {
+        tracing::warn!(error = %error_chain(&error), "cannot fill the objects volume; what can be salvaged without it is");
+    }
     let mut outcome = RescueOutcome::default();
     let rescues = contexts.iter().map(|context| rescue_attempt(&collector, context));
     let rescued: Vec<_> = futures::stream::iter(rescues).buffered(MAX_CONCURRENT_ATTEMPTS).collect().await;
@@ -112,6 +118,21 @@ pub async fn rescue(swarm: RescueSpec<'_>) -> EngineResult<RescueOutcome> {
     }
     let _ = tokio::fs::remove_dir_all(&collector.incoming).await;
     Ok(outcome)
+}
+
+/// Makes the objects volume complete for the attempts' clones: it is a new one if the repository was moved.
+async fn prepare_bases(
+    collector: &Collector,
+    spec: &SwarmSpec,
+    contexts: &[AttemptContext],
+) -> Result<(), CoordinatorError> {
+    let objects = ObjectsVolume::open(&collector.depot, &collector.repo).await?;
+    for context in contexts {
+        if let Some(file) = spec.file_of(&context.attempt.assignment) {
+            objects.ensure(&collector.depot, &collector.repo, &file.branch, &context.base).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Ends the swarm's sandboxes: signals all of them at once, and kills those that do not end.

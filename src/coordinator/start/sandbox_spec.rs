@@ -7,20 +7,26 @@ use std::sync::Arc;
 
 use crate::coordinator::amp::composer::AmpComposer;
 use crate::coordinator::attempt::AttemptContext;
+use crate::coordinator::checks::shared_verify;
 use crate::coordinator::mailbox::SandboxSeat;
 use crate::coordinator::memory::{DispatchContext, StoryMemory};
 use crate::coordinator::swarm_context::SwarmContext;
 use crate::engine::{ContainerSpec, VolumeMount, label};
-use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignedStory, AssignmentFile, MailboxMembership, MailboxPeer};
+use crate::handoff::assignment::{
+    ASSIGNMENT_VERSION, AssignedStory, AssignmentFile, MailboxMembership, MailboxPeer, MergeInProgress,
+};
+use crate::handoff::check::CheckAssignment;
 use crate::handoff::depot::TextFile;
 use crate::handoff::layout;
-use crate::ids::{BranchName, StoryKey};
+use crate::ids::{BranchName, CommitId, StoryKey};
 use crate::plan::PlannedAgent;
 use crate::protocol::acp::message::{TaskFilePath, TaskRequest};
-use crate::swarm::{AssignmentSpec, AttemptView};
+use crate::swarm::{AssignmentSpec, AttemptRole, AttemptView};
 
 use super::review_diff::ReviewDiff;
 
+/// What the shim needs to run agents as another user. It keeps them from all of its children, and gives up the last at once.
+const SHIM_CAPABILITIES: [&str; 4] = ["KILL", "SETGID", "SETUID", "SETPCAP"];
 /// The most other agents that a prompt names.
 const MAX_PEERS: usize = 40;
 
@@ -48,6 +54,8 @@ pub(crate) struct SandboxSpec {
     pub request: TaskRequest,
     pub log_path: PathBuf,
     pub review_diff: Option<ReviewDiff>,
+    /// The commit that the sandbox merges with, and its branch.
+    pub merge_head: Option<(BranchName, CommitId)>,
 }
 
 impl SandboxSpec {
@@ -63,8 +71,11 @@ impl SandboxSpec {
         let (index, assignment) = swarm.find_assignment(&view.id.assignment)?;
         let file = &swarm.spec.files[usize::from(assignment.file)];
         let planned = &swarm.plan.files[usize::from(assignment.file)];
-        let review = view.review.as_ref();
-        let membership = mailbox_membership(swarm, index, review.is_some());
+        let review = view.review();
+        let membership = match view.role {
+            AttemptRole::Executor | AttemptRole::Reviewer(_) => mailbox_membership(swarm, index, review.is_some()),
+            AttemptRole::Checker(_) => None,
+        };
         let keys: Vec<StoryKey> = task.stories.iter().map(|(key, _)| key.clone()).collect();
         let files = vec![
             assignment_file(swarm, composer, view, assignment, task, membership.clone()),
@@ -82,8 +93,8 @@ impl SandboxSpec {
             repo_url: swarm.sandbox.repo_url.clone(),
             env_vars: swarm.sandbox.env.clone(),
         };
-        // A reviewer gets the work in its assignment file, and no memory.
-        let dispatch = review.is_none().then(|| DispatchContext {
+        // A reviewer gets the work in its assignment file, and no memory. In a check sandbox is nobody who could use it.
+        let dispatch = view.is_executor().then(|| DispatchContext {
             swarm: swarm.spec.swarm,
             attempt: view.id.clone(),
             branch: assignment.branch.to_string(),
@@ -92,16 +103,17 @@ impl SandboxSpec {
             memory: dependency_memories,
             budget: swarm.sandbox.memory_budget,
         });
-        let on_own_branch = view.is_rework || review.is_some();
+        let on_own_branch = view.is_rework || view.merge.is_some() || !view.is_executor();
         Some(Self {
             file: assignment.file,
             base_branch: if on_own_branch { assignment.branch.clone() } else { file.branch.clone() },
             seat: membership.map(|seat| SandboxSeat { seat, uid: context.uid }),
-            container: container_spec(swarm, &context, review.is_some()),
+            container: container_spec(swarm, &context, &view.role),
             files,
             dispatch,
             request,
             log_path: swarm.dir.log_file(&view.id.assignment),
+            merge_head: view.merge.as_ref().map(|merge| (file.branch.clone(), merge.head.clone())),
             review_diff: review.map(|review| ReviewDiff {
                 path: composer.diff_path(&view.id.dir_name()),
                 from: review.base.clone(),
@@ -133,7 +145,10 @@ fn assignment_file(
         task_file_path: swarm.plan.files[usize::from(assignment.file)].task_file_path.clone(),
         stories: task.stories.into_iter().map(assigned).collect(),
         agent: sandbox.agent.clone(),
-        verify: sandbox.verify.clone(),
+        verify: match view.role {
+            AttemptRole::Checker(_) => shared_verify(spec, &swarm.plan, &sandbox.verify, assignment.file),
+            AttemptRole::Executor | AttemptRole::Reviewer(_) => sandbox.verify.clone(),
+        },
         story_timeout_secs: spec.limits.story_timeout.as_secs().max(1),
         // Rounded up: zero means no limit.
         idle_timeout_secs: spec.limits.idle_timeout.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX),
@@ -142,7 +157,15 @@ fn assignment_file(
         guidance: task.guidance,
         rework: view.is_rework,
         mailbox,
-        review: view.review.as_ref().and_then(|review| {
+        check: view
+            .check()
+            .map(|check| CheckAssignment { commit: check.commit.clone(), tolerated: check.tolerated.clone() }),
+        merge: view
+            .merge
+            .as_ref()
+            .map(|merge| MergeInProgress { head: merge.head.clone(), paths: merge.paths.clone() }),
+        checked_after: spec.landing.is_some(),
+        review: view.review().and_then(|review| {
             let agent = &sandbox.review.as_ref()?.agent;
             composer.review_assignment(&view.id.dir_name(), review, agent)
         }),
@@ -168,9 +191,17 @@ fn mailbox_membership(swarm: &SwarmContext, index: usize, is_review: bool) -> Op
     Some(MailboxMembership { agent, role, peers })
 }
 
-fn container_spec(swarm: &SwarmContext, context: &AttemptContext, is_review: bool) -> ContainerSpec {
+fn role_label(role: &AttemptRole) -> &'static str {
+    match role {
+        AttemptRole::Executor => "sandbox",
+        AttemptRole::Reviewer(_) => "reviewer",
+        AttemptRole::Checker(_) => "checker",
+    }
+}
+
+fn container_spec(swarm: &SwarmContext, context: &AttemptContext, role: &AttemptRole) -> ContainerSpec {
     let (sandbox, volumes) = (&swarm.sandbox, &swarm.names.volumes);
-    let (attempt, uid) = (&context.attempt, context.uid);
+    let (attempt, uid, users) = (&context.attempt, context.uid, context.users());
     let dir = attempt.dir_name();
     let mount = |volume: &str, target: &str, read_only: bool, subpath: Option<&str>| VolumeMount {
         volume: volume.to_owned(),
@@ -194,15 +225,16 @@ fn container_spec(swarm: &SwarmContext, context: &AttemptContext, is_review: boo
         (label::ASSIGNMENT.to_owned(), attempt.assignment.to_string()),
         (label::STORY.to_owned(), ids.join(",")),
         (label::ATTEMPT.to_owned(), attempt.number.to_string()),
-        (label::ROLE.to_owned(), if is_review { "reviewer" } else { "sandbox" }.to_owned()),
+        (label::ROLE.to_owned(), role_label(role).to_owned()),
         (label::REPO.to_owned(), swarm.repo.hash()),
     ]);
     ContainerSpec {
         name: swarm.names.sandbox(attempt),
         image: sandbox.image.clone(),
-        argv: vec![layout::SHIM.to_owned(), "serve".to_owned(), dir],
+        argv: vec![layout::SHIM.to_owned(), "serve".to_owned(), dir, users.agent.to_string(), users.shim.to_string()],
         env: vec![("HOME".to_owned(), layout::HOME.to_owned())],
-        user: (uid, uid),
+        // Until the shim has become its user.
+        user: (0, 0),
         workdir: "/".to_owned(),
         labels,
         mounts,
@@ -214,6 +246,6 @@ fn container_spec(swarm: &SwarmContext, context: &AttemptContext, is_review: boo
         milli_cpus: sandbox.milli_cpus,
         pids_limit: sandbox.pids,
         network: sandbox.network.clone(),
-        added_capabilities: Vec::new(),
+        added_capabilities: SHIM_CAPABILITIES.map(str::to_owned).to_vec(),
     }
 }

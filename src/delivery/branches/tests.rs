@@ -4,29 +4,17 @@ use super::*;
 use crate::delivery::tests::scratch_repo::ScratchRepo;
 
 #[tokio::test]
-async fn the_integration_branch_is_created_once() {
-    let scratch = ScratchRepo::new();
-    let (first, second) = (scratch.commit("a", "1"), scratch.commit("a", "2"));
-    let repo = scratch.repo().await;
-    let branch: BranchName = "feat/x".parse().expect("valid");
-    repo.create_integration_branch(&branch, &first).await.expect("created");
-    repo.create_integration_branch(&branch, &first).await.expect("the same again");
-    let taken = repo.create_integration_branch(&branch, &second).await;
-    assert!(matches!(taken, Err(DeliveryError::RefExists { holds, .. }) if holds == first));
-}
-
-#[tokio::test]
 async fn conflicting_branch_names_are_found() {
     let scratch = ScratchRepo::new();
     let base = scratch.commit("a", "1");
     let repo = scratch.repo().await;
-    repo.create_integration_branch(&"feat/x".parse().expect("valid"), &base).await.expect("created");
+    repo.create_user_branch("feat/x", &base).await.expect("created");
     for (branch, with) in
         [("feat", Some("feat/x")), ("feat/x/y/z", Some("feat/x")), ("feat/x", None), ("feat/xy", None), ("fea", None)]
     {
         assert_eq!(repo.conflicting_branch(branch).await.expect("listed").as_deref(), with, "{branch}");
     }
-    let clash = repo.create_integration_branch(&"feat/x/y".parse().expect("valid"), &base).await;
+    let clash = repo.create_user_branch("feat/x/y", &base).await;
     assert!(matches!(clash, Err(DeliveryError::BranchNameConflict { with, .. }) if with == "feat/x"));
 }
 

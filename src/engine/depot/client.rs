@@ -17,6 +17,7 @@ use crate::handoff::depot::{
     DepotRequest, DepotResponse, MAX_LEFT_OUT_PATH_CHARS, MAX_LEFT_OUT_PATHS, ObjectTip, TextFile,
 };
 use crate::handoff::result::MAX_RESULT_BYTES;
+use crate::handoff::sandbox_users::SandboxUsers;
 use crate::ids::{CommitId, ContainerId};
 
 /// The timeout of requests that move little data.
@@ -119,10 +120,11 @@ impl DepotClient {
         expect_nothing(OPERATION, &self.supervisor.request_once(OPERATION, send).await?)
     }
 
-    /// Creates an attempt's directories, owned by `uid`, with these files to read.
-    pub async fn prepare_sandbox_dirs(&self, dir: &str, uid: u32, files: Vec<TextFile>) -> EngineResult<()> {
+    /// Creates an attempt's directories with these files to read.
+    pub async fn prepare_sandbox_dirs(&self, dir: &str, users: SandboxUsers, files: Vec<TextFile>) -> EngineResult<()> {
         const OPERATION: &str = "preparing a sandbox's directories";
-        let request = &DepotRequest::Prepare { attempt_dir: dir.to_owned(), uid, files };
+        let SandboxUsers { agent: uid, shim: shim_uid } = users;
+        let request = &DepotRequest::Prepare { attempt_dir: dir.to_owned(), uid, shim_uid, files };
         let discard = &DepotRequest::Discard { attempt_dir: dir.to_owned(), uid };
         let send = |connection: Arc<DepotConnection>, is_retry| async move {
             if is_retry {

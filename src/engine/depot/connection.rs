@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -53,6 +53,10 @@ struct ConnectionShared {
     state: Mutex<ConnectionState>,
     /// Ends the writer, so that no request waits for room in a dead queue.
     closed: CancellationToken,
+    /// When the depot last sent something, or took a part of a body.
+    last_progress: Mutex<Instant>,
+    /// The reader waits for a request to take its frames, and so hears nothing.
+    delivering: AtomicBool,
 }
 
 enum ConnectionState {
@@ -106,6 +110,8 @@ impl DepotConnection {
             outgoing,
             state: Mutex::new(ConnectionState::Open(HashMap::new())),
             closed: CancellationToken::new(),
+            last_progress: Mutex::new(Instant::now()),
+            delivering: AtomicBool::new(false),
         });
         let (ready, is_ready) = oneshot::channel();
         let writer = tokio::spawn(write_frames(streams.stdin, queue, Arc::clone(&shared)));
@@ -145,6 +151,14 @@ impl DepotConnection {
         self.shared.close(reason);
     }
 
+    /// How long the depot has shown no sign of life.
+    pub(super) fn silence(&self) -> Duration {
+        match self.shared.delivering.load(Ordering::Acquire) {
+            true => Duration::ZERO,
+            false => self.shared.last_progress.lock().unwrap_or_else(PoisonError::into_inner).elapsed(),
+        }
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         matches!(&*self.shared.state(), ConnectionState::Closed(_))
     }
@@ -179,6 +193,7 @@ impl PendingRequest {
                 let header = DepotFrameHeader { id, kind: FrameKind::Data, length }.encode();
                 chunk[..FRAME_HEADER_LEN].copy_from_slice(&header.expect("a data chunk fits a frame"));
                 shared.send(operation, chunk.freeze(), timeout).await?;
+                shared.record_progress();
             }
         };
         tokio::select! {
@@ -257,6 +272,10 @@ impl ConnectionShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn record_progress(&self) {
+        *self.last_progress.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
     async fn send(&self, operation: &'static str, frame: Bytes, after: Duration) -> EngineResult<()> {
         match timeout(after, self.outgoing.send(frame)).await {
             Ok(Ok(())) => Ok(()),
@@ -297,11 +316,16 @@ impl ConnectionShared {
                 Err(format!("it answers request {}, which was never made", frame.id))
             };
         };
-        if let Err(mpsc::error::TrySendError::Full(reply)) = sender.try_send(reply)
-            && timeout(STALLED_REQUEST_TIMEOUT, sender.send(reply)).await.is_err()
-            && let ConnectionState::Open(waiting) = &mut *self.state()
-        {
-            waiting.remove(&frame.id);
+        if let Err(mpsc::error::TrySendError::Full(reply)) = sender.try_send(reply) {
+            self.delivering.store(true, Ordering::Release);
+            let delivered = timeout(STALLED_REQUEST_TIMEOUT, sender.send(reply)).await;
+            self.record_progress();
+            self.delivering.store(false, Ordering::Release);
+            if delivered.is_err()
+                && let ConnectionState::Open(waiting) = &mut *self.state()
+            {
+                waiting.remove(&frame.id);
+            }
         }
         Ok(())
     }
@@ -386,6 +410,7 @@ async fn read_frames(
 ) -> Result<(), String> {
     let mut decoder = FrameDecoder::default();
     while let Some(chunk) = output.next().await {
+        shared.record_progress();
         match chunk {
             Ok(OutputChunk::Stdout(bytes)) => decoder.push(&bytes),
             Ok(OutputChunk::Stderr(bytes)) => {

@@ -9,9 +9,11 @@
 //! |---|---|
 //! | the depot answers with an error | [`EngineError::Depot`](super::EngineError::Depot) with its kind |
 //! | its stream ends or breaks the frame format | nothing: it is restarted once for all waiting requests, which are repeated once |
+//! | it answers neither a request nor a probe for 45 s, and the engine answers | the same |
 //! | the same again, or during a pack, or it cannot be started | [`EngineError::Depot`](super::EngineError::Depot) without a kind, with the end of the depot's stderr |
 //! | the same, and the engine does not answer | an error that [is unreachable](super::EngineError::is_unreachable); the next request tries again |
-//! | no answer and no progress for too long | [`EngineError::TimedOut`](super::EngineError::TimedOut) of that request alone |
+//! | no answer and no progress for too long, and it answers probes | [`EngineError::TimedOut`](super::EngineError::TimedOut) of that request alone |
+//! | the same, and the engine does not answer | an error that [is unreachable](super::EngineError::is_unreachable) |
 //! | the caller drops its future | the request is forgotten; its late answer is dropped |
 
 mod client;

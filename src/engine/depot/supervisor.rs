@@ -4,14 +4,18 @@
 //! - A repeatable request is repeated once. A request that kills two depots fails.
 //! - After [`MAX_RESTARTS`] restarts without an answer, the supervisor gives up.
 //! - An unreachable engine is not a failure of the depot, and does not count.
+//! - While a request waits and the depot is silent, the depot is probed. One that does not answer although the engine does is frozen,
+//!   and is replaced like one that died.
 //! - After [`close`](DepotSupervisor::close), nothing is started.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::{DepotConnection, depot_error};
@@ -19,9 +23,14 @@ use super::spec::DepotSpec;
 use super::start::{self, RunningDepot, ShimInstall};
 use crate::engine::{Engine, EngineError, EngineResult};
 use crate::error_chain::error_chain;
+use crate::handoff::depot::DepotRequest;
 
 /// The most restarts without an answer in between.
 const MAX_RESTARTS: u32 = 5;
+/// How long a depot with pending requests may be silent before it is probed.
+pub(super) const PROBE_AFTER: Duration = Duration::from_secs(15);
+/// How long it may take to answer a probe, and the engine a ping. Any sign of life in the second half of this counts too.
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 const CLOSED_REASON: &str = "it was closed";
 
 /// The running depot, and the spec to start another one.
@@ -36,6 +45,8 @@ pub(super) struct DepotSupervisor {
     /// The number of restarts since the last answer.
     restarts_since_answer: AtomicU32,
     closed: CancellationToken,
+    /// Held during a probe: one at a time serves all requests.
+    probe_lock: Mutex<()>,
 }
 
 /// The outcome of the last restart, for the callers that waited for it.
@@ -64,6 +75,7 @@ impl DepotSupervisor {
             finished_restarts: AtomicU64::new(0),
             restarts_since_answer: AtomicU32::new(0),
             closed: CancellationToken::new(),
+            probe_lock: Mutex::new(()),
         }
     }
 
@@ -86,7 +98,7 @@ impl DepotSupervisor {
             let connection = self.live_connection_since(operation, known_restarts).await?;
             // All requests that were pending when the depot died share one restart, or its failure.
             known_restarts = self.finished_restarts();
-            let answer = send(Arc::clone(&connection), is_retry).await;
+            let answer = self.watched(&connection, send(Arc::clone(&connection), is_retry)).await;
             if is_retry || !depot_died(&connection, &answer) {
                 return self.record_answer(answer);
             }
@@ -105,11 +117,82 @@ impl DepotSupervisor {
     {
         let connection = self.live_connection(operation).await?;
         let known_restarts = self.finished_restarts();
-        let answer = send(Arc::clone(&connection)).await;
+        let answer = self.watched(&connection, send(Arc::clone(&connection))).await;
         if depot_died(&connection, &answer) {
             self.live_connection_since(operation, known_restarts).await?;
         }
         self.record_answer(answer)
+    }
+
+    /// Waits for the answer to a request. If the depot turns out to be frozen, the request fails as if the depot had died. If the
+    /// engine does not answer either, a timeout is the engine's.
+    async fn watched<T>(
+        &self,
+        connection: &DepotConnection,
+        request: impl Future<Output = EngineResult<T>>,
+    ) -> EngineResult<T> {
+        let answer = tokio::select! {
+            biased;
+            answer = request => answer,
+            never = self.close_if_frozen(connection) => match never {},
+        };
+        match answer {
+            Err(error @ EngineError::TimedOut { .. }) => match self.ping_engine().await {
+                Ok(()) => Err(error),
+                Err(unreachable) => Err(unreachable),
+            },
+            other => other,
+        }
+    }
+
+    /// Probes a silent depot, and closes the connection to one that does not answer. Never ends: the request that waits does.
+    async fn close_if_frozen(&self, connection: &DepotConnection) -> Infallible {
+        let begun = Instant::now();
+        loop {
+            let silence = connection.silence().min(begun.elapsed());
+            if silence < PROBE_AFTER {
+                tokio::time::sleep(PROBE_AFTER - silence).await;
+                continue;
+            }
+            let _probing = self.probe_lock.lock().await;
+            // Another request's probe may have had an answer meanwhile.
+            if connection.silence() < PROBE_AFTER || connection.is_closed() {
+                tokio::time::sleep(PROBE_AFTER).await;
+                continue;
+            }
+            if !self.shows_life(connection).await {
+                let silence = connection.silence().as_secs();
+                connection.close(&format!("it has been frozen for {silence} s: the engine answers, and it does not"));
+            }
+        }
+    }
+
+    async fn shows_life(&self, connection: &DepotConnection) -> bool {
+        const OPERATION: &str = "checking that it answers";
+        let probe = async {
+            connection
+                .send_request(OPERATION, &DepotRequest::MeasureSpace, PROBE_TIMEOUT)
+                .await?
+                .wait_for_answer()
+                .await
+        };
+        // An error is an answer too, or the end of the connection.
+        timeout(PROBE_TIMEOUT, probe).await.is_ok_and(|answer| !matches!(answer, Err(EngineError::TimedOut { .. })))
+            // The depot's streams go through the engine: it proves nothing if that does not answer.
+            || self.ping_engine().await.is_err()
+            || connection.silence() < PROBE_TIMEOUT / 2
+    }
+
+    /// # Errors
+    /// [Unreachable](EngineError::is_unreachable), also if the engine accepts connections and does not answer.
+    async fn ping_engine(&self) -> EngineResult<()> {
+        let problem = match timeout(PROBE_TIMEOUT, self.engine.ping()).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) if error.is_unreachable() => return Err(error),
+            Ok(Err(error)) => error_chain(&error),
+            Err(_) => format!("no answer to a ping within {} s", PROBE_TIMEOUT.as_secs()),
+        };
+        Err(EngineError::Unreachable { endpoint: "the engine".to_owned(), source: problem.into() })
     }
 
     /// A connection that is open at this moment. Restarts the depot if needed.

@@ -1,4 +1,4 @@
-//! An attempt's directories in the *in* and *work* volumes: created as root for the sandbox's user, removed when empty.
+//! An attempt's directories in the *in* and *work* volumes: created as root for the sandbox's users, removed when empty.
 //!
 //! Used by `server.rs`. The depot lacks FOWNER: it sets modes before it gives files away, and creates everything new, so that it
 //! never writes through something that a sandbox put there.
@@ -14,6 +14,7 @@ use super::super::safe_fs;
 use super::error::{depot_error, failed, io_error, refused};
 use crate::handoff::depot::{DepotError, DepotErrorKind, DepotResponse, TextFile};
 use crate::handoff::layout as names;
+use crate::handoff::sandbox_users::SandboxUsers;
 
 /// Refuses anything but the name of an attempt's directory.
 pub fn check_attempt_dir_name(attempt_dir: &str) -> Result<(), DepotError> {
@@ -29,18 +30,18 @@ pub fn check_attempt_dir_name(attempt_dir: &str) -> Result<(), DepotError> {
 pub fn prepare_dirs(
     layout: &Layout,
     attempt_dir: &str,
-    uid: u32,
+    users: SandboxUsers,
     files: &[TextFile],
 ) -> Result<DepotResponse, DepotError> {
     check_attempt_dir_name(attempt_dir)?;
-    remove_half_made(layout, attempt_dir, uid)?;
+    remove_half_made(layout, attempt_dir, users.agent)?;
     let (inbox, work) = (layout.in_volume().join(attempt_dir), layout.work_volume().join(attempt_dir));
     for path in [&inbox, &work] {
         if fs::symlink_metadata(path).is_ok() {
             return Err(failed(format!("`{}` already exists", path.display())));
         }
     }
-    let created = create_dirs(layout, &inbox, &work, uid, files);
+    let created = create_dirs(layout, &inbox, &work, users, files);
     if created.is_err() {
         // No sandbox has seen these directories, so nothing in them is hostile.
         let _ = fs::remove_dir_all(&inbox);
@@ -52,17 +53,30 @@ pub fn prepare_dirs(
 /// Removes what a depot that died in [`prepare_dirs`] left. Its last step gives the work directory away, and no sandbox can undo
 /// that: before it, no sandbox has seen any of the files, so nothing in them is hostile.
 pub fn remove_half_made(layout: &Layout, attempt_dir: &str, uid: u32) -> Result<(), DepotError> {
-    let (inbox, work) = (layout.in_volume().join(attempt_dir), layout.work_volume().join(attempt_dir));
-    if fs::symlink_metadata(&work).is_ok_and(|meta| meta.uid() == uid) {
+    if work_dir_owner(layout, attempt_dir, uid).is_some() {
         return Ok(());
     }
+    let (inbox, work) = (layout.in_volume().join(attempt_dir), layout.work_volume().join(attempt_dir));
     for path in [inbox, work] {
         safe_fs::missing_is_ok(fs::remove_dir_all(&path)).map_err(|error| io_error("remove", &path, &error))?;
     }
     Ok(())
 }
 
-fn create_dirs(layout: &Layout, inbox: &Path, work: &Path, uid: u32, files: &[TextFile]) -> Result<(), DepotError> {
+/// The user to whom the work directory was given: the shim's, or the agent's (`uid`) in that of an older version. `None` if there is
+/// no directory, or none that was given away. No sandbox can change the owner.
+pub fn work_dir_owner(layout: &Layout, attempt_dir: &str, uid: u32) -> Option<u32> {
+    let owner = fs::symlink_metadata(layout.work_volume().join(attempt_dir)).ok()?.uid();
+    (owner == uid || owner != rustix::process::geteuid().as_raw()).then_some(owner)
+}
+
+fn create_dirs(
+    layout: &Layout,
+    inbox: &Path,
+    work: &Path,
+    users: SandboxUsers,
+    files: &[TextFile],
+) -> Result<(), DepotError> {
     for volume in [layout.in_volume(), layout.work_volume()] {
         fs::create_dir_all(&volume).map_err(|error| io_error("create", &volume, &error))?;
     }
@@ -81,20 +95,27 @@ fn create_dirs(layout: &Layout, inbox: &Path, work: &Path, uid: u32, files: &[Te
         written.push(path);
     }
     for path in &written {
-        chown_to(path, uid)?;
+        chown_to(path, users.agent)?;
     }
     // From the inside out: root enters a directory that it gave away by DAC_OVERRIDE only.
     for path in dirs.iter().rev() {
         set_mode(path, 0o500)?;
-        chown_to(path, uid)?;
+        chown_to(path, users.agent)?;
     }
     make_dir(work)?;
-    for name in [names::REPO_DIR, names::RUN_DIR, names::OUT_DIR] {
+    for (name, owner) in [
+        (names::REPO_DIR, users.agent),
+        (names::RUN_DIR, users.agent),
+        (names::MEMORY_DIR, users.agent),
+        (names::OUT_DIR, users.shim),
+    ] {
         let path = work.join(name);
         make_dir(&path)?;
-        chown_to(&path, uid)?;
+        chown_to(&path, owner)?;
     }
-    chown_to(work, uid)
+    // The agent's user goes through it, and cannot replace what is in it.
+    set_mode(work, 0o711)?;
+    chown_to(work, users.shim)
 }
 
 fn check_relative_path(text: &str) -> Result<&Path, DepotError> {
@@ -134,7 +155,7 @@ fn chown_to(path: &Path, uid: u32) -> Result<(), DepotError> {
     chown(path, Some(uid), Some(uid)).map_err(|error| io_error("change the owner of", path, &error))
 }
 
-/// Removes an attempt's directories, which its user has emptied. Missing ones are no error.
+/// Removes an attempt's directories, which its users have emptied. Missing ones are no error.
 pub fn remove_empty(layout: &Layout, attempt_dir: &str) -> Result<DepotResponse, DepotError> {
     for path in [layout.in_volume().join(attempt_dir), layout.work_volume().join(attempt_dir)] {
         safe_fs::missing_is_ok(fs::remove_dir(&path)).map_err(|error| io_error("remove", &path, &error))?;

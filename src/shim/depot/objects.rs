@@ -1,11 +1,18 @@
 //! The objects volume: one bare repository, filled by packs. Its refs name the commits that are complete in it.
 //!
 //! It outlives swarms, so git syncs what it stores. Used by `server.rs`, as root; no sandbox can write here.
+//!
+//! The depots of several swarms may share the volume. Git's own lock files do not say whether their holder still lives, and one that
+//! was killed leaves them behind, where they would stop every later swarm. So a depot locks [`WRITER_LOCK`] while its git may make
+//! lock files. The kernel releases that lock with its holder, in whatever container it ran: whoever has it knows that nobody holds
+//! the lock files that are there, and removes them.
 
-use std::fs;
-use std::io::Write;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::super::children;
 use super::super::git::{self, HardenedGit};
@@ -20,20 +27,21 @@ const MAX_UNPACKED_OBJECTS: u32 = 100;
 /// The length of a pack's header: `PACK`, version, number of objects.
 const PACK_HEADER_LEN: usize = 12;
 
-/// Prevents concurrent inits.
-static INIT_LOCK: Mutex<()> = Mutex::new(());
+/// The file in the volume that depots lock to write refs.
+const WRITER_LOCK: &str = "writer";
+/// How long another depot may write refs, which takes it milliseconds.
+const WRITER_TIMEOUT: Duration = Duration::from_secs(30);
+const WRITER_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Creates the repository if it does not exist, and lists the complete commits.
 pub fn open_repo(layout: &Layout, format: &str) -> Result<DepotResponse, DepotError> {
     if !matches!(format, "sha1" | "sha256") {
         return Err(failed(format!("`{format}` is not an object format")));
     }
-    let _guard = INIT_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let repo = layout.objects_repo();
     let git = HardenedGit::for_bare_repo(&repo);
+    let _writer = lock_for_writing(layout)?;
     if !repo.join("HEAD").is_file() {
-        let volume = layout.objects_volume();
-        fs::create_dir_all(&volume).map_err(|error| io_error("create", &volume, &error))?;
         let format = format!("--object-format={format}");
         git.run(&["init", "-q", "--bare", "--template=", "--initial-branch=none", &format])?;
     }
@@ -74,9 +82,59 @@ pub fn store_pack(
     }
     let commands: String = tips.iter().map(|tip| format!("update {} {}\n", tip.name, tip.commit)).collect();
     if !commands.is_empty() {
+        let _writer = lock_for_writing(layout)?;
         git.run_with_stdin(&["update-ref", "--no-deref", "--stdin"], Some(commands.as_bytes()))?;
     }
     Ok(DepotResponse::Empty)
+}
+
+/// Waits until no other depot writes refs, and removes the lock files of those that died. `None` if the file system has no locks.
+fn lock_for_writing(layout: &Layout) -> Result<Option<File>, DepotError> {
+    let volume = layout.objects_volume();
+    fs::create_dir_all(&volume).map_err(|error| io_error("create", &volume, &error))?;
+    let path = volume.join(WRITER_LOCK);
+    let opened = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = opened.map_err(|error| io_error("open", &path, &error))?;
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if begun.elapsed() < WRITER_TIMEOUT => thread::sleep(WRITER_RETRY_INTERVAL),
+            Err(TryLockError::WouldBlock) => {
+                return Err(failed(format!(
+                    "another depot has kept `{}` locked for {} s: look with `docker ps --filter label=dev.longshore.role=depot` \
+                     for one that is paused",
+                    path.display(),
+                    WRITER_TIMEOUT.as_secs()
+                )));
+            }
+            Err(TryLockError::Error(_)) => return Ok(None),
+        }
+    }
+    let repo = layout.objects_repo();
+    remove_lock_files(&repo, false)
+        .and_then(|()| remove_lock_files(&repo.join("refs"), true))
+        .map_err(|error| io_error("remove the lock files of a dead depot from", &repo, &error))?;
+    Ok(Some(file))
+}
+
+/// No ref's name ends in `.lock`.
+fn remove_lock_files(dir: &Path, recursive: bool) -> io::Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        if kind.is_dir() && recursive {
+            remove_lock_files(&path, true)?;
+        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "lock") {
+            safe_fs::missing_is_ok(fs::remove_file(&path))?;
+        }
+    }
+    Ok(())
 }
 
 fn object_count(pack: &[u8]) -> Option<u32> {

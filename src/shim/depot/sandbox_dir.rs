@@ -1,10 +1,11 @@
-//! What a process of the sandbox's own user does in the sandbox's directories: collect, salvage, discard.
+//! What a process of one of the sandbox's own users does in the sandbox's directories: collect, salvage, discard.
 //!
 //! The directories are hostile, and what they could make the process access is no more than that user could reach anyway. Called by
 //! `as_uid.rs`. The answer is a line of JSON followed by its data.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -49,10 +50,16 @@ pub fn execute(args: &[&str], layout: &Layout, out: &mut impl Write) -> Result<(
     }
 }
 
+/// Whether it is a directory of this process's user. A sandbox has two users.
+fn is_own_dir(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw())
+}
+
 /// Gives the owner access to the directories, which the sandbox may have closed. Whatever is not a directory is found later.
 fn make_dirs_accessible(layout: &Layout, attempt_dir: &str) -> Result<(), DepotError> {
     let top = layout.work_volume().join(attempt_dir);
-    for path in [top, layout.repo_dir(attempt_dir), layout.run_dir(attempt_dir), layout.out_dir(attempt_dir)] {
+    let dirs = [top, layout.repo_dir(attempt_dir), layout.run_dir(attempt_dir), layout.out_dir(attempt_dir)];
+    for path in dirs.into_iter().filter(|path| is_own_dir(path)) {
         safe_fs::missing_is_ok(safe_fs::make_owner_accessible(&path))
             .map_err(|error| sandbox_io_error("access", &path, &error))?;
     }
@@ -152,14 +159,14 @@ fn salvage(
         identity,
         stop_deadline: None,
     };
-    let bundle = layout.out_dir(attempt_dir).join(layout::BUNDLE_FILE);
     let git = clone.git().with_timeout(GIT_TIMEOUT);
     let SalvagedCommit { commit, mut left_out, special_files: _ } = SalvageRun {
         clone: &clone,
         git: git.clone(),
         start: base,
         stray_commits: Vec::new(),
-        finished_bundle: Some(&bundle),
+        // Only later stories in the same sandbox build on earlier ones.
+        finished_bundle: None,
         reference,
         message: &format!("salvage {attempt_dir}\n\nThe content of the sandbox's work tree when it ended.\n"),
     }
@@ -194,18 +201,21 @@ fn salvage(
     }
 }
 
-/// Empties the attempt's two directories. Only root can remove the directories themselves.
+/// Empties those of the attempt's directories that this process's user owns. Only the owners of their parents, in the end root, can
+/// remove the directories themselves.
 fn discard(layout: &Layout, attempt_dir: &str) -> Result<(), DepotError> {
-    for top in [layout.work_volume().join(attempt_dir), layout.in_volume().join(attempt_dir)] {
-        match fs::symlink_metadata(&top) {
-            Err(_) => continue,
-            Ok(meta) if !meta.is_dir() => return Err(refused(format!("`{}` is not a directory", top.display()))),
-            Ok(_) => {}
+    let work = layout.work_volume().join(attempt_dir);
+    let parts = [layout::REPO_DIR, layout::RUN_DIR, layout::MEMORY_DIR, layout::OUT_DIR].map(|name| work.join(name));
+    let inbox = layout.in_volume().join(attempt_dir);
+    for dir in parts.iter().chain([&work, &inbox]).filter(|dir| is_own_dir(dir)) {
+        if *dir == work {
+            // Those of the other user are empty, but cannot be entered.
+            parts.iter().for_each(|part| drop(fs::remove_dir(part)));
         }
-        // This fails at the directory itself, because root owns the volume.
-        let _ = safe_fs::remove_dir(&top);
-        if fs::read_dir(&top).is_ok_and(|mut entries| entries.next().is_some()) {
-            remove_with_shell(&top)?;
+        // This fails at the directory itself if another user owns its parent.
+        let _ = safe_fs::remove_dir(dir);
+        if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
+            remove_with_shell(dir)?;
         }
     }
     Ok(())

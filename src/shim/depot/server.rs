@@ -18,6 +18,7 @@ use super::objects;
 use super::streams::{BodyChunk, RequestBody, ResponseSender, SharedOutput};
 use crate::handoff::depot::frames::FrameKind;
 use crate::handoff::depot::{DepotError, DepotRequest, DepotResponse};
+use crate::handoff::sandbox_users::SandboxUsers;
 
 #[derive(Debug, Clone)]
 pub struct DepotServer {
@@ -88,11 +89,14 @@ impl DepotServer {
         match request {
             DepotRequest::OpenObjects { format } => objects::open_repo(layout, &format),
             DepotRequest::StorePack { tips, shallow } => objects::store_pack(layout, &tips, &shallow, body),
-            DepotRequest::Prepare { attempt_dir, uid, files } => {
-                attempt_dirs::prepare_dirs(layout, &attempt_dir, uid, &files)
+            DepotRequest::Prepare { attempt_dir, uid, shim_uid, files } => {
+                let users = SandboxUsers { agent: uid, shim: shim_uid };
+                attempt_dirs::prepare_dirs(layout, &attempt_dir, users, &files)
             }
             DepotRequest::Collect { attempt_dir, uid, max_bytes } => {
-                run_as(uid, "read-out", attempt_dir, &[max_bytes.to_string()])
+                attempt_dirs::check_attempt_dir_name(&attempt_dir)?;
+                let reader = attempt_dirs::work_dir_owner(layout, &attempt_dir, uid).unwrap_or(uid);
+                run_as(reader, "read-out", attempt_dir, &[max_bytes.to_string()])
             }
             DepotRequest::Salvage { attempt_dir, uid, base, reference, max_bytes } => {
                 run_as(uid, "salvage", attempt_dir, &[base.to_string(), reference, max_bytes.to_string()])
@@ -101,6 +105,12 @@ impl DepotServer {
                 attempt_dirs::check_attempt_dir_name(&attempt_dir)?;
                 attempt_dirs::remove_half_made(layout, &attempt_dir, uid)?;
                 run_as(uid, "discard", attempt_dir.clone(), &[])?;
+                // What the agent's user owns is empty now.
+                if let Some(owner) =
+                    attempt_dirs::work_dir_owner(layout, &attempt_dir, uid).filter(|owner| *owner != uid)
+                {
+                    run_as(owner, "discard", attempt_dir.clone(), &[])?;
+                }
                 attempt_dirs::remove_empty(layout, &attempt_dir)
             }
             DepotRequest::MeasureSpace => attempt_dirs::measure_space(layout),

@@ -18,6 +18,9 @@ fn prompt_contains_all_parts_and_no_empty_sections() {
         }],
         notes: String::new(),
         verify: vec!["cargo test".into()],
+        checked_after: false,
+        merge_head: None,
+        conflicts: Vec::new(),
         previous_failure: Some("`cargo test` exited 101".into()),
         guidance: vec!["Use the second way.".into()],
     };

@@ -163,6 +163,45 @@ fn store_pack_accepts_small_and_large_packs_and_records_tips() {
 }
 
 #[test]
+fn lock_files_that_nobody_holds_are_removed() {
+    let fixture = SandboxFixture::new();
+    let host_repo = fixture.dir.path().join("host");
+    let layout = Layout::with_root(fixture.dir.path().join("volumes"));
+    let mut host = DepotClient::new(&layout);
+    let objects = DepotRequest::OpenObjects { format: "sha1".into() };
+    assert!(host.request(&objects).0.is_ok());
+    let tip = ObjectTip { name: "refs/longshore/tips/main".into(), commit: fixture.base.clone() };
+    let pack = pack_of(&host_repo, fixture.base.as_str());
+    let repo = layout.objects_repo();
+    let leave_locks = || {
+        fs::create_dir_all(repo.join("refs/longshore/tips")).unwrap();
+        ["HEAD.lock", "packed-refs.lock", "refs/longshore/tips/main.lock"].map(|name| {
+            fs::write(repo.join(name), "").unwrap();
+            repo.join(name)
+        })
+    };
+
+    // As another depot that is writing refs.
+    let writer = fs::File::options().write(true).open(layout.objects_volume().join("writer")).unwrap();
+    writer.lock().unwrap();
+    let held = leave_locks();
+    let id = host.send_request(&DepotRequest::StorePack { tips: vec![tip.clone()], shallow: String::new() });
+    host.send(id, FrameKind::Data, &pack);
+    host.send(id, FrameKind::End, &[]);
+    // Other requests are answered meanwhile.
+    assert!(host.request(&DepotRequest::MeasureSpace).0.is_ok());
+    assert!(held.iter().all(|path| path.exists()), "they are somebody's");
+    drop(writer);
+    assert_eq!(host.read_response(id).0, Ok(DepotResponse::Empty));
+    assert!(!held.iter().any(|path| path.exists()));
+
+    leave_locks();
+    assert_eq!(host.request(&objects).0, Ok(DepotResponse::Objects { tips: vec![tip.clone()] }));
+    leave_locks();
+    assert_eq!(host.store(&[], &[tip]), Ok(DepotResponse::Empty));
+}
+
+#[test]
 fn an_unread_body_does_not_block_other_requests() {
     let fixture = SandboxFixture::new();
     let mut host = DepotClient::new(&fixture.layout());
@@ -186,6 +225,7 @@ fn prepare_creates_dirs_once_and_rejects_unsafe_names() {
     let prepare = |folder: &str, files: &[&str]| DepotRequest::Prepare {
         attempt_dir: folder.into(),
         uid: uid(),
+        shim_uid: uid(),
         files: files.iter().map(|path| file(path)).collect(),
     };
     let good = prepare(ATTEMPT_DIR, &["assignment.json", "tasks/a/b.json", "tasks/a/c.json"]);
@@ -197,13 +237,14 @@ fn prepare_creates_dirs_once_and_rejects_unsafe_names() {
         [mode(inbox.join("tasks")), mode(inbox.join("tasks/a/b.json")), mode(inbox.clone())],
         [0o500, 0o400, 0o500]
     );
-    for folder in [
-        layout.repo_dir(ATTEMPT_DIR),
-        layout.run_dir(ATTEMPT_DIR),
-        layout.out_dir(ATTEMPT_DIR),
-        layout.work_volume().join(ATTEMPT_DIR),
+    for (folder, wanted) in [
+        (layout.repo_dir(ATTEMPT_DIR), 0o700),
+        (layout.run_dir(ATTEMPT_DIR), 0o700),
+        (layout.memory_dir(ATTEMPT_DIR), 0o700),
+        (layout.out_dir(ATTEMPT_DIR), 0o700),
+        (layout.work_volume().join(ATTEMPT_DIR), 0o711),
     ] {
-        assert_eq!(mode(folder.clone()), 0o700, "{folder:?}");
+        assert_eq!(mode(folder.clone()), wanted, "{folder:?}");
         assert_eq!(fs::metadata(folder).unwrap().uid(), uid());
     }
     assert_eq!(host.request_refused(&good), DepotErrorKind::Failed, "it is there already");

@@ -1,9 +1,11 @@
 //! The shim as a whole, with real git and real processes in a temporary directory, without a container.
 
+mod check;
 mod depot;
 mod disk_full;
 mod mailbox;
 mod memory;
+mod merge;
 mod progress;
 mod repo_violations;
 mod review;
@@ -28,6 +30,7 @@ use super::progress::HEARTBEAT_INTERVAL;
 use super::serve::{ShimEnvironment, serve};
 use super::setup::SandboxEnvironment;
 use crate::handoff::assignment::AssignmentFile;
+use crate::handoff::check::CheckFile;
 use crate::handoff::result::{ResultFile, StoryResult};
 use crate::handoff::review::ReviewFile;
 use crate::ids::CommitId;
@@ -87,9 +90,10 @@ struct SandboxFixture {
 struct ShimOutcome {
     code: u8,
     messages: Vec<ContainerMessage>,
-    /// `None` for a review.
+    /// `None` for a review or a check.
     result: Option<ResultFile>,
     review: Option<ReviewFile>,
+    check: Option<CheckFile>,
     log: String,
 }
 
@@ -225,12 +229,13 @@ impl SandboxFixture {
             .map(|line| decode_container(line).expect("the shim writes ACP only").1)
             .collect();
         let result = fs::read(self.out().join("result.json")).ok();
-        let (result, review) = if self.assignment.get("review").is_some() { (None, result) } else { (result, None) };
+        let kind = ["review", "check"].into_iter().find(|kind| self.assignment.get(kind).is_some());
         ShimOutcome {
             code: code.expect("the shim ends"),
             messages,
-            result: result.map(|bytes| serde_json::from_slice(&bytes).unwrap()),
-            review: review.map(|bytes| serde_json::from_slice(&bytes).unwrap()),
+            result: read_as(result.as_ref().filter(|_| kind.is_none())),
+            review: read_as(result.as_ref().filter(|_| kind == Some("review"))),
+            check: read_as(result.as_ref().filter(|_| kind == Some("check"))),
             log: String::from_utf8_lossy(&log.bytes()).into_owned(),
         }
     }
@@ -254,6 +259,10 @@ impl SandboxFixture {
     fn git_show(&self, clone: &Path, spec: &str) -> String {
         git(clone, &["show", spec])
     }
+}
+
+fn read_as<T: serde::de::DeserializeOwned>(result: Option<&Vec<u8>>) -> Option<T> {
+    result.map(|bytes| serde_json::from_slice(bytes).unwrap())
 }
 
 impl ShimOutcome {

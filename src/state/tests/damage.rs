@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::state::journal::parse;
-use crate::state::recovery::replay;
+use crate::state::recovery::{recover, replay};
 
 #[test]
 fn a_journal_torn_at_any_byte_keeps_its_whole_records() {
@@ -174,4 +174,62 @@ fn the_state_file_matches_its_schema() {
     assert_eq!(value["stories"][0]["durationMs"], 1234);
     assert_eq!(value["createdAt"], "2026-11-21T10:00:00Z");
     assert_eq!(value["status"], "some_failed");
+}
+
+/// A swarm's directory with the sample's journal, and the state file as it was after `snapshot` records.
+fn sample_dir(sample: &SampleJournal, snapshot: Option<usize>) -> (tempfile::TempDir, SwarmDir) {
+    let root = tempfile::tempdir().expect("a folder");
+    let dir = SwarmDir::create(root.path(), sample_header(sample).swarm_id).expect("created");
+    let mut store = SwarmStore::create(dir.clone(), &sample_header(sample)).expect("created");
+    store.append(&sample.events, started()).expect("appended");
+    if let Some(records) = snapshot {
+        SwarmState::from_machine(&sample.machine(records), started()).write(&dir.state_file()).expect("written");
+    }
+    (root, dir)
+}
+
+fn sample_header(sample: &SampleJournal) -> JournalHeader {
+    parse(&sample.bytes, &sample.path()).expect("a journal").header
+}
+
+#[test]
+fn cut_off_records_are_noticed_with_and_without_a_snapshot() {
+    let sample = SampleJournal::new();
+    let (lines, all) = (sample.line_offsets(), sample.events.len());
+    let lost = |dir: &SwarmDir| match recover(dir) {
+        Err(StateError::RecordsLost { found, expected, .. }) => Some((found as usize, expected as usize)),
+        Err(other) => panic!("{other}"),
+        Ok(_) => None,
+    };
+    for snapshot in [None, Some(1), Some(all)] {
+        for kept in 0..all {
+            let (_root, dir) = sample_dir(&sample, snapshot);
+            assert_eq!(lost(&dir), None);
+            let path = dir.journal_file();
+            let whole = std::fs::read(&path).expect("read");
+            std::fs::write(&path, &whole[..lines[kept + 1]]).expect("written");
+            assert_eq!(lost(&dir), Some((kept, all)), "{kept} of {all} records are left");
+            let error = SwarmStore::open(dir.clone()).expect_err("cut off").to_string();
+            assert!(error.contains(&format!("ends at record {kept}, and record {all} had been written")), "{error}");
+            assert_eq!(std::fs::read(&path).expect("read").len(), lines[kept + 1], "it stays as it is");
+            // A swarm of an earlier version has no count, and only its snapshot says what is missing.
+            std::fs::remove_file(path.with_file_name("journal.count")).expect("removed");
+            let known = snapshot.filter(|records| *records > kept);
+            assert_eq!(lost(&dir), known.map(|records| (kept, records)));
+            std::fs::write(&path, &whole).expect("restored");
+            assert_eq!(lost(&dir), None);
+        }
+    }
+}
+
+#[test]
+fn an_unreadable_count_is_ignored() {
+    let sample = SampleJournal::new();
+    let (_root, dir) = sample_dir(&sample, None);
+    let path = dir.journal_file().with_file_name("journal.count");
+    assert_eq!(std::fs::read_to_string(&path).expect("read").trim_end().parse(), Ok(sample.events.len()));
+    for text in ["", "\0\0\0\0", "-1", "many"] {
+        std::fs::write(&path, text).expect("written");
+        recover(&dir).expect("whole");
+    }
 }

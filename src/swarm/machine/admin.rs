@@ -39,6 +39,10 @@ impl SwarmMachine {
         let reason = draft.description.clone();
         let escalation_id = self.escalate(assignment, draft);
         self.assignments[assignment].hold = Some(AdminHold { kind, escalation_id, reason, since: self.now });
+        // Others may have its slot meanwhile.
+        for attempt in &self.assignments[assignment].attempts {
+            self.slots.remove(attempt);
+        }
         self.update_readiness(assignment);
     }
 
@@ -81,6 +85,7 @@ impl SwarmMachine {
     pub(super) fn unpause(&mut self, attempt: AttemptIndex) {
         let timer = self.end_suspension(attempt, Suspension::Resumed);
         self.running.insert(attempt);
+        self.slots.insert(self.reviewed_attempt(attempt).unwrap_or(attempt));
         let state = &mut self.attempts[attempt];
         state.last_unpaused = Some(self.now);
         let assignment = state.assignment;
@@ -172,6 +177,7 @@ impl SwarmMachine {
         let state = &mut self.assignments[assignment];
         (state.machinery_failures, state.engine_losses, state.merge_conflicts) = (0, 0, 0);
         state.last_machinery_failure = None;
+        (state.pending_merge, state.rework_base) = (None, None);
         state.review.reset_counts(rollback);
         for story in &state.stories {
             let story = &mut self.stories[*story];
@@ -228,6 +234,11 @@ impl SwarmMachine {
                 }
             }
         }
+        self.recount_waits();
+    }
+
+    /// Counts again what each assignment waits for, after stories were reopened.
+    pub(super) fn recount_waits(&mut self) {
         for assignment in self.assignments.indices() {
             let WaitCounts { open_stories, unmet_dependencies } = self.count_waits(assignment);
             let state = &mut self.assignments[assignment];

@@ -9,14 +9,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::attempt::ReportedStory;
 use super::diagnosis::truncate_chars;
 use super::escalation::EscalationDraft;
-use crate::handoff::result::StoryResult;
 use crate::ids::{AssignmentId, AttemptId, CommitId, StoryKey};
 use crate::protocol::amp::machine::{AmpDeadlines, MissedDeadline};
 use crate::protocol::amp::message::{
-    AmpMessageType, AmpRole, DiffSummary, Escalation, EscalationSeverity, MsgId, ReviewVerdict,
-    SubtaskCompletionStatus, SystemStateSnapshot,
+    AmpMessageType, AmpRole, Escalation, EscalationSeverity, MsgId, ReviewVerdict, SubtaskCompletionStatus,
+    SystemStateSnapshot,
 };
 use crate::swarm::amp_intent::{AmpIntent, DispatchIntent, ResultIntent, ReviewRequestIntent, ReviewSpec};
 use crate::swarm::announcement::{Announcement, StoryRef};
@@ -57,13 +57,6 @@ pub(super) struct TaskMessages {
 struct SentTask {
     id: MsgId,
     acked: bool,
-}
-
-/// A sandbox's own report about a story, with git's count of what it changed.
-#[derive(Debug, Clone)]
-pub(super) struct ReportedStory {
-    pub(super) result: StoryResult,
-    pub(super) diff: DiffSummary,
 }
 
 /// A `task_result` without its place in the conversation.

@@ -10,8 +10,8 @@
 //! | an ack or a heartbeat is late | `escalation ack_timeout`, `escalation heartbeat_timeout` |
 //! | the admin decides | the acks of the task's escalations; with guidance, a `task_dispatch` to the coordinator |
 
-use super::amp::{ReportedStory, ResultDraft};
-use super::attempt::FailedStory;
+use super::amp::ResultDraft;
+use super::attempt::{FailedStory, ReportedStory};
 use super::escalation::{EscalationDraft, FailureContext};
 use super::hold::HoldKind;
 use super::state::SwarmMachine;
@@ -43,8 +43,12 @@ impl SwarmMachine {
             return;
         }
         let state = &self.attempts[attempt];
+        if state.is_check() {
+            // Nobody is in it who could answer.
+            return;
+        }
         let assignment = state.assignment;
-        let phase = match state.view.review.clone() {
+        let phase = match state.view.review().cloned() {
             Some(review) => {
                 self.amp.send_review_request(&state.view.id, review, self.now, &mut self.effects);
                 TaskPhase::InReview

@@ -1,12 +1,14 @@
 //! The state of one attempt, and the small types that it is made of.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::deadlines::AttemptTimer;
-use super::view::{AttemptPhase, AttemptView, ContainerStatus};
+use super::view::{AttemptPhase, AttemptRole, AttemptView, ContainerStatus};
+use crate::handoff::result::StoryResult;
 use crate::ids::{AttemptId, CommitId, StoryKey};
 use crate::protocol::acp::message::StoryStatus;
-use crate::swarm::amp_intent::ReviewSpec;
+use crate::protocol::amp::message::DiffSummary;
 use crate::swarm::index::{AssignmentIndex, StoryIndex};
 use crate::verdict::Failure;
 
@@ -14,6 +16,8 @@ use crate::verdict::Failure;
 pub(super) struct Attempt {
     pub(super) view: AttemptView,
     pub(super) assignment: AssignmentIndex,
+    /// The commit of the integration branch that its work builds upon. Its base may have earlier work on top of that.
+    pub(super) branch_base: CommitId,
     /// In the order of [`AttemptView::stories`].
     pub(super) stories: Vec<StoryIndex>,
     /// Why the machine ended it.
@@ -42,6 +46,12 @@ pub(super) struct Attempt {
     pub(super) result_ref: Option<String>,
     /// The stories that land with its merge.
     pub(super) finished_stories: Vec<FinishedStory>,
+    /// A reviewer or the admin approved it.
+    pub(super) is_approved: bool,
+    /// What was reported of its finished stories, until their checks are done.
+    pub(super) unsent_results: BTreeMap<StoryIndex, ReportedStory>,
+    /// For a checker's attempt: the landing that needs it.
+    pub(super) landing: Option<u64>,
     /// The requested removal.
     pub(super) removal: Option<WorkDirFate>,
 }
@@ -106,6 +116,13 @@ pub(super) struct FinishedStory {
     pub(super) duration: Duration,
 }
 
+/// A sandbox's own report about a story, with git's count of what it changed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ReportedStory {
+    pub(super) result: StoryResult,
+    pub(super) diff: DiffSummary,
+}
+
 /// A story with its failure.
 #[derive(Debug, Clone)]
 pub(super) struct FailedStory {
@@ -123,6 +140,7 @@ impl FailedStory {
 impl Attempt {
     pub(super) fn new(view: AttemptView, assignment: AssignmentIndex, stories: Vec<StoryIndex>) -> Self {
         Self {
+            branch_base: view.base.clone(),
             view,
             assignment,
             stories,
@@ -141,12 +159,19 @@ impl Attempt {
             tree: None,
             result_ref: None,
             finished_stories: Vec::new(),
+            is_approved: false,
+            unsent_results: BTreeMap::new(),
+            landing: None,
             removal: None,
         }
     }
 
     pub(super) fn is_review(&self) -> bool {
-        self.view.review.is_some()
+        self.view.review().is_some()
+    }
+
+    pub(super) fn is_check(&self) -> bool {
+        self.view.check().is_some()
     }
 
     pub(super) fn is_suspended(&self) -> bool {
@@ -178,8 +203,7 @@ impl AttemptView {
         id: AttemptId,
         stories: Vec<StoryKey>,
         base: CommitId,
-        review: Option<ReviewSpec>,
-        is_rework: bool,
+        role: AttemptRole,
         now: Duration,
     ) -> Self {
         Self {
@@ -204,8 +228,9 @@ impl AttemptView {
             work_dir_kept: false,
             paused: false,
             removed: false,
-            is_rework,
-            review,
+            is_rework: false,
+            merge: None,
+            role,
         }
     }
 }

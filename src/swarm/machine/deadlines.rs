@@ -12,6 +12,8 @@ pub(super) enum Timer {
     AssignmentBackoff(AssignmentIndex),
     AttemptSilence(AttemptIndex),
     EngineReturn,
+    /// By the landing's number.
+    Landing(u64),
 }
 
 /// What an attempt's timer is for.

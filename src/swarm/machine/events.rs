@@ -13,10 +13,16 @@ impl SwarmMachine {
     ///
     /// An event that is a duplicate, too late, impossible, or about something unknown changes nothing and gives no
     /// effects. Any other gives [`Effect::Persist`] first. [`Effect::Finish`] comes once; after it, only [`Event::Resumed`],
-    /// [`Event::OrchestratorAbsent`] and [`Event::DecisionMade`] have an effect. Removals that were requested before it are
+    /// [`Event::OrchestratorAbsent`], [`Event::BranchRewound`] and [`Event::DecisionMade`] have an effect. Removals that were requested before it are
     /// still to be carried out.
     pub fn handle(&mut self, event: &Event, now: Duration) -> Vec<Effect> {
-        let late = matches!(event, Event::Resumed | Event::OrchestratorAbsent { .. } | Event::DecisionMade { .. });
+        let late = matches!(
+            event,
+            Event::Resumed
+                | Event::OrchestratorAbsent { .. }
+                | Event::DecisionMade { .. }
+                | Event::BranchRewound { .. }
+        );
         if self.outcome.is_some() && !late {
             return Vec::new();
         }
@@ -109,6 +115,14 @@ impl SwarmMachine {
                 self.on_merge_conflicted(attempt, paths, result_ref)
             }
             Event::MergeFailed { attempt, fault, result_ref } => self.on_merge_failed(attempt, fault, result_ref),
+            Event::LandingPrepared { landing, onto, commits, conflict } => {
+                self.on_landing_prepared(*landing, onto, commits, conflict.as_ref())
+            }
+            Event::CheckCollected { attempt, outcome } => self.on_check_collected(attempt, outcome),
+            Event::BranchMoved { landing, head } => self.on_branch_moved(*landing, head),
+            Event::BranchAdvanced { landing, found } => self.on_branch_advanced(*landing, found),
+            Event::BranchRewound { file, head, lost } => self.on_branch_rewound(*file, head, lost),
+            Event::LandingFailed { landing, fault } => self.on_landing_failed(*landing, fault),
             Event::SandboxRemoved { attempt } => self.on_sandbox_removed(attempt),
         }
     }

@@ -37,6 +37,9 @@ impl SwarmMachine {
         for assignment in self.assignments.indices() {
             self.update_readiness(assignment);
         }
+        if self.spec.landing.is_some() {
+            self.check_bases();
+        }
         Some(Applied)
     }
 
@@ -80,6 +83,7 @@ impl SwarmMachine {
         }
         self.kill_suspended();
         self.cancel_review_backoffs();
+        self.shelve_waiting_landings();
         if level == StopLevel::Kill {
             self.set_collect_timeouts();
         }
@@ -109,7 +113,8 @@ impl SwarmMachine {
     pub(super) fn resume(&mut self) -> Option<Applied> {
         match self.outcome {
             None | Some(SwarmOutcome::Interrupted | SwarmOutcome::Suspended) => {}
-            // The admin reopened a story.
+            Some(SwarmOutcome::RedBase) => return None,
+            // The admin reopened a story, or it is not on its branch any more.
             Some(_) if self.counts.open > 0 => {}
             Some(SwarmOutcome::MachineryFailed) if self.machinery_failed => {}
             Some(_) => return None,
@@ -130,10 +135,12 @@ impl SwarmMachine {
         for attempt in self.attempts.indices() {
             self.reissue_effects(attempt);
         }
+        self.resume_landings();
         Some(Applied)
     }
 
     fn reissue_effects(&mut self, attempt: AttemptIndex) {
+        let is_merging = self.is_merging(attempt);
         let state = &mut self.attempts[attempt];
         let (id, timer) = (state.view.id.clone(), state.timer);
         match state.view.phase {
@@ -156,12 +163,12 @@ impl SwarmMachine {
                 self.clear_timer(attempt);
                 self.request_collect(attempt);
             }
-            AttemptPhase::Merging => self.request_merge(attempt),
+            AttemptPhase::Merging if is_merging => self.request_merge(attempt),
             AttemptPhase::MergeQueued if timer.is_some() => {
                 self.clear_timer(attempt);
                 self.request_merge(attempt);
             }
-            AttemptPhase::Reviewing | AttemptPhase::MergeQueued | AttemptPhase::Settled => {}
+            AttemptPhase::Reviewing | AttemptPhase::MergeQueued | AttemptPhase::Merging | AttemptPhase::Settled => {}
         }
         let state = &self.attempts[attempt];
         if let Some(fate) = state.removal.filter(|_| !state.view.removed) {
@@ -171,11 +178,13 @@ impl SwarmMachine {
     }
 
     pub(super) fn finish_if_done(&mut self) {
-        let busy = self.active - self.parked - self.suspended;
+        let busy = self.active - self.parked - self.suspended - self.count_stranded();
         if self.outcome.is_some() || busy > 0 || !(self.began || self.stop_level.is_some()) {
             return;
         }
-        if self.counts.open > 0 && self.stop_level.is_some() {
+        if self.red_base.is_some() {
+            self.finish(SwarmOutcome::RedBase);
+        } else if self.counts.open > 0 && self.stop_level.is_some() {
             self.finish(SwarmOutcome::Interrupted);
         } else if self.counts.open == 0 {
             let skipped = self.counts.skipped - self.counts.skipped_initially;
@@ -184,6 +193,11 @@ impl SwarmMachine {
                 (_, 0) => SwarmOutcome::SomeFailed,
                 _ => SwarmOutcome::MachineryFailed,
             });
+        } else if self.has_blocked_branch() {
+            self.machinery_failed = true;
+            self.finish(SwarmOutcome::MachineryFailed);
+        } else if self.is_base_unchecked() {
+            // The host is preparing the check.
         } else if self.ready.is_empty()
             && self.review_queue.is_empty()
             && self.deadlines.is_empty()

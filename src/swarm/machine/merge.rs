@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::attempt::FailedStory;
 use super::deadlines::AttemptTimer;
 use super::diagnosis;
+use super::landing_state::conflict_failure;
 use super::state::{Applied, SwarmMachine};
 use super::view::AttemptPhase;
 use crate::ids::{AttemptId, CommitId};
@@ -17,7 +18,7 @@ use crate::swarm::amp_intent::TaskPhase;
 use crate::swarm::effect::Effect;
 use crate::swarm::event::MachineryFault;
 use crate::swarm::index::{AttemptIndex, BranchIndex, StoryIndex};
-use crate::verdict::{Cause, Evidence, Failure};
+use crate::verdict::Failure;
 
 impl SwarmMachine {
     pub(super) fn queue_merge(&mut self, attempt: AttemptIndex) {
@@ -27,15 +28,20 @@ impl SwarmMachine {
         self.start_next_merge(branch);
     }
 
-    fn branch_of(&self, attempt: AttemptIndex) -> BranchIndex {
+    pub(super) fn branch_of(&self, attempt: AttemptIndex) -> BranchIndex {
         self.assignments[self.attempts[attempt].assignment].branch
     }
 
-    fn start_next_merge(&mut self, branch: BranchIndex) {
-        let state = &mut self.branches[branch];
-        if state.merging.is_some() {
+    pub(super) fn start_next_merge(&mut self, branch: BranchIndex) {
+        let state = &self.branches[branch];
+        if state.merging.is_some() || state.landing.is_some() || state.blocked {
             return;
         }
+        if state.queue.front().is_some_and(|first| self.lands_in_batch(*first)) {
+            self.start_batch(branch);
+            return;
+        }
+        let state = &mut self.branches[branch];
         state.merging = state.queue.pop_front();
         if let Some(attempt) = state.merging {
             self.request_merge(attempt);
@@ -50,13 +56,36 @@ impl SwarmMachine {
         state.view.updated = self.now;
         let Some(tip) = state.view.tip.clone() else { return };
         let file = self.assignments[state.assignment].file;
-        self.effects.push(Effect::Merge { attempt: state.view.id.clone(), file, onto, tip, stories });
+        let (attempt, base) = (state.view.id.clone(), state.branch_base.clone());
+        self.effects.push(Effect::Merge { attempt, file, onto, base, tip, stories });
     }
 
     pub(super) fn on_merged(&mut self, id: &AttemptId, head: &CommitId) -> Option<Applied> {
-        let attempt = self.attempt_in(id, &[AttemptPhase::Merging])?;
+        let attempt = self.attempt_merging(id)?;
         let branch = self.branch_of(attempt);
         self.branches[branch].head = head.clone();
+        self.branches[branch].merging = None;
+        if self.spec.landing.is_some() {
+            // What lands was written again.
+            for finished in &mut self.attempts[attempt].finished_stories {
+                finished.commit = head.clone();
+            }
+        }
+        self.land_attempt(attempt, head);
+        self.start_next_merge(branch);
+        Some(Applied)
+    }
+
+    pub(super) fn is_merging(&self, attempt: AttemptIndex) -> bool {
+        self.branches[self.branch_of(attempt)].merging == Some(attempt)
+    }
+
+    fn attempt_merging(&self, id: &AttemptId) -> Option<AttemptIndex> {
+        self.attempt_in(id, &[AttemptPhase::Merging]).filter(|attempt| self.is_merging(*attempt))
+    }
+
+    /// The attempt's work is on its branch, whose head is now `head`.
+    pub(super) fn land_attempt(&mut self, attempt: AttemptIndex, head: &CommitId) {
         for finished in std::mem::take(&mut self.attempts[attempt].finished_stories) {
             self.land_story(finished, head);
         }
@@ -65,6 +94,7 @@ impl SwarmMachine {
         // The merge settles what was escalated before, and the stories that are left start from the new head.
         self.amp.close_escalations(&state.id);
         state.review.discard_tip();
+        (state.pending_merge, state.rework_base) = (None, None);
         let failed = |story: &StoryIndex| self.stories[*story].view.status == StoryStatus::Failed;
         let phase = match state.open_stories {
             0 if state.stories.iter().any(failed) => TaskPhase::Failed,
@@ -72,8 +102,7 @@ impl SwarmMachine {
             _ => TaskPhase::InProgress,
         };
         self.send_task_update(assignment, phase);
-        self.finish_merge(attempt);
-        Some(Applied)
+        self.settle_attempt(attempt);
     }
 
     pub(super) fn on_merge_conflicted(
@@ -82,15 +111,15 @@ impl SwarmMachine {
         paths: &[String],
         result_ref: &str,
     ) -> Option<Applied> {
-        let attempt = self.attempt_in(id, &[AttemptPhase::Merging])?;
-        let conflicts = match paths {
-            [] => String::new(),
-            [path] => format!(": conflict in `{path}`"),
-            [path, rest @ ..] => format!(": conflicts in `{path}` and {} more", rest.len()),
-        };
-        let summary = format!("the commits do not merge onto the integration branch{conflicts}");
-        let evidence = Evidence { paths: paths.to_vec(), ..Evidence::from_summary(summary) };
-        let failure = Failure { cause: Cause::Conflict, evidence, salvage: Some(result_ref.to_owned()) };
+        let attempt = self.attempt_merging(id)?;
+        if self.spec.landing.is_some() {
+            let branch = self.branch_of(attempt);
+            self.branches[branch].merging = None;
+            self.reject_conflict(attempt, paths);
+            self.start_next_merge(branch);
+            return Some(Applied);
+        }
+        let failure = Failure { salvage: Some(result_ref.to_owned()), ..conflict_failure(paths) };
         let state = &mut self.assignments[self.attempts[attempt].assignment];
         state.merge_conflicts += 1;
         let retried = state.merge_conflicts == 1 && self.stop_level.is_none();
@@ -104,7 +133,7 @@ impl SwarmMachine {
         fault: &MachineryFault,
         result_ref: &str,
     ) -> Option<Applied> {
-        let attempt = self.attempt_in(id, &[AttemptPhase::Merging])?;
+        let attempt = self.attempt_merging(id)?;
         let state = &mut self.attempts[attempt];
         if fault.retryable && state.merge_retries < self.spec.limits.machinery_retries {
             state.merge_retries += 1;
@@ -112,6 +141,14 @@ impl SwarmMachine {
             state.view.updated = self.now;
             let wait = self.backoff_duration(self.attempts[attempt].merge_retries);
             self.set_timer(attempt, AttemptTimer::MergeRetry, wait);
+        } else if self.spec.landing.is_some() {
+            // The work stays finished; `resume` continues here.
+            let branch = self.branch_of(attempt);
+            self.branches[branch].merging = None;
+            self.attempts[attempt].view.phase = AttemptPhase::MergeQueued;
+            self.attempts[attempt].merge_retries = 0;
+            self.branches[branch].queue.push_front(attempt);
+            self.block_branch(branch, &[attempt], fault);
         } else {
             let failure = Failure { salvage: Some(result_ref.to_owned()), ..Failure::from(fault) };
             self.reject_merge(attempt, &failure, false);
@@ -138,10 +175,6 @@ impl SwarmMachine {
         } else {
             self.fail_stories(failed);
         }
-        self.finish_merge(attempt);
-    }
-
-    fn finish_merge(&mut self, attempt: AttemptIndex) {
         let branch = self.branch_of(attempt);
         self.branches[branch].merging = None;
         self.settle_attempt(attempt);

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use super::attempt::Attempt;
+use super::diagnosis;
 use super::hold::AdminHold;
 use super::state::SwarmMachine;
 use super::view::{AttemptPhase, AttemptView, StoryView};
 use crate::ids::{AssignmentId, AttemptId, CommitId, StoryKey};
+use crate::protocol::acp::message::CompletionStatus;
 use crate::swarm::event::StopLevel;
 use crate::swarm::index::{AttemptIndex, TypedIndex};
 use crate::swarm::spec::{AssignmentSpec, StorySpec, SwarmSpec};
 use crate::swarm::swarm_outcome::SwarmOutcome;
+use crate::verdict::Failure;
 
 impl SwarmMachine {
     /// When to give [`Event::DeadlinePassed`](crate::swarm::Event::DeadlinePassed), if nothing else happens.
@@ -25,8 +28,16 @@ impl SwarmMachine {
 
     /// Whether the swarm ended with nothing left to resume.
     pub fn is_complete(&self) -> bool {
+        if self.red_base.is_some() && self.outcome.is_some() {
+            return true;
+        }
         let open = matches!(self.outcome, None | Some(SwarmOutcome::Interrupted | SwarmOutcome::Suspended));
         !open && !self.machinery_failed && self.counts.open == 0 && self.active == 0
+    }
+
+    /// How the checks failed before anything was changed, if they did.
+    pub fn red_base(&self) -> Option<&Failure> {
+        self.red_base.as_ref()
     }
 
     /// The number of events applied so far, which is the number of the journal's records.
@@ -72,6 +83,15 @@ impl SwarmMachine {
         self.assignment_indices.get(id).map(|assignment| &self.spec.assignments[assignment.position()])
     }
 
+    /// Why a sandbox ended before it began a story, by its own report. Such a sandbox leaves no result, and its stories did
+    /// nothing to cause that. `None` if it began one, or reported no failure.
+    pub fn reported_start_failure(&self, id: &AttemptId) -> Option<Failure> {
+        let attempt = self.attempts.iter().find(|attempt| attempt.view.id == *id)?;
+        let unstarted = matches!(attempt.view.completion, Some(CompletionStatus::Failed | CompletionStatus::Stopped))
+            && !attempt.stories.iter().any(|story| attempt.has_begun_story(*story));
+        diagnosis::unreached_failure(attempt).filter(|_| unstarted)
+    }
+
     /// The attempts, in the order of their starts.
     pub fn attempts(&self) -> impl Iterator<Item = &AttemptView> {
         self.attempts.iter().map(|attempt| &attempt.view)
@@ -99,8 +119,7 @@ impl SwarmMachine {
     }
 
     pub(super) fn attempt_index(&self, id: &AttemptId) -> Option<AttemptIndex> {
-        let assignment = &self.assignments[*self.assignment_indices.get(&id.assignment)?];
-        assignment.attempts.get(usize::try_from(id.number).ok()?.checked_sub(1)?).copied()
+        self.assignments[*self.assignment_indices.get(&id.assignment)?].attempt_with_number(id.number)
     }
 
     /// The attempt, if it is in one of these phases.
@@ -110,7 +129,7 @@ impl SwarmMachine {
 
     /// The attempt whose work this one reviews.
     pub(super) fn reviewed_attempt(&self, reviewer: AttemptIndex) -> Option<AttemptIndex> {
-        let review = self.attempts[reviewer].view.review.as_ref()?;
+        let review = self.attempts[reviewer].view.review()?;
         self.attempt_index(&review.reviewed_attempt)
     }
 

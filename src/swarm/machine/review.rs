@@ -24,7 +24,7 @@ use super::escalation::EscalationDraft;
 use super::hold::HoldKind;
 use super::review_state::{RESTART_PROMPT, REWORK_PROMPT, RejectedWork, rejection_prompt};
 use super::state::{Applied, SwarmMachine};
-use super::view::AttemptPhase;
+use super::view::{AttemptPhase, AttemptRole};
 use crate::ids::AttemptId;
 use crate::protocol::amp::message::{Issue, IssueSeverity, ReviewDecision, ReviewScope, ReviewVerdict};
 use crate::swarm::amp_intent::{ReviewSpec, TaskPhase};
@@ -56,7 +56,8 @@ impl SwarmMachine {
         let assignment = state.assignment;
         let review = &mut self.assignments[assignment].review;
         if review.first_base.is_none() || review.rejected_tip.as_ref() != Some(&state.view.base) {
-            review.first_base = Some(state.view.base.clone());
+            // The diff of a merge, or of work on top of one, is against the branch.
+            review.first_base = Some(state.branch_base.clone());
         }
         (review.invalid_reviews, review.machinery_failures) = (0, 0);
         self.parked += 1;
@@ -65,6 +66,8 @@ impl SwarmMachine {
     }
 
     pub(super) fn queue_review(&mut self, attempt: AttemptIndex) {
+        // The admin's answer took it out of its wait, for which it gave its slot up.
+        self.slots.insert(attempt);
         self.review_queue.insert(self.queue_entry(attempt));
     }
 
@@ -97,7 +100,7 @@ impl SwarmMachine {
             guidance: review.guidance.clone(),
         };
         self.parked -= 1;
-        let reviewer = self.add_attempt(assignment, stories, commit, Some(spec));
+        let reviewer = self.add_attempt(assignment, stories, commit, AttemptRole::Reviewer(spec));
         let attempt = self.attempts[reviewer].view.id.clone();
         self.announce(Announcement::ReviewStarted { attempt, stories: refs, round });
         self.request_start(reviewer);
@@ -180,20 +183,28 @@ impl SwarmMachine {
             self.reject_work(reviewed, &verdict);
             return;
         }
-        if let Some(fix) = outcome.fix.as_ref().filter(|_| verdict.decision == ReviewDecision::ApprovedWithFix) {
+        let fix = outcome.fix.as_ref().filter(|_| verdict.decision == ReviewDecision::ApprovedWithFix);
+        if let Some(fix) = fix {
             let state = &mut self.attempts[reviewed];
             state.view.tip = Some(fix.commit.clone());
             if let Some(last) = state.finished_stories.last_mut() {
                 last.commit = fix.commit.clone();
             }
         }
-        self.approve_work(reviewed);
+        self.approve_work(reviewed, fix.is_some());
     }
 
-    fn approve_work(&mut self, reviewed: AttemptIndex) {
+    fn approve_work(&mut self, reviewed: AttemptIndex, is_fixed: bool) {
         self.parked -= 1;
+        self.slots.insert(reviewed);
         self.send_task_update(self.attempts[reviewed].assignment, TaskPhase::Landing);
-        self.queue_merge(reviewed);
+        self.attempts[reviewed].is_approved = true;
+        if is_fixed && self.has_checks(reviewed) && !self.lands_in_batch(reviewed) {
+            // The reviewer's commit is not the one that was checked.
+            self.check_story(reviewed);
+        } else {
+            self.queue_merge(reviewed);
+        }
     }
 
     fn reject_work(&mut self, reviewed: AttemptIndex, verdict: &ReviewVerdict) {
@@ -331,7 +342,7 @@ impl SwarmMachine {
         match action {
             TaskAction::Approve => match (unsure, verdict) {
                 (Some(outcome), Some(verdict)) => self.apply_verdict(reviewed, &outcome, verdict, None),
-                _ => self.approve_work(reviewed),
+                _ => self.approve_work(reviewed, false),
             },
             TaskAction::Resume if matches!(kind, HoldKind::LowConfidence | HoldKind::NoVerdict) => {
                 (state.review.invalid_reviews, state.review.machinery_failures) = (0, 0);

@@ -55,7 +55,10 @@ impl SwarmMachine {
         state.view.status = ContainerStatus::Running;
         state.view.started = Some(self.now);
         state.view.updated = self.now;
-        let (timer, stories) = (state.timer, u32::try_from(state.stories.len()).unwrap_or(u32::MAX));
+        let timer = state.timer;
+        // The checks that all stories share have a time of their own.
+        let stories = state.stories.len() + usize::from(state.is_check());
+        let stories = u32::try_from(stories).unwrap_or(u32::MAX);
         if let Some(container) = state.view.container.clone() {
             self.announce(Announcement::SandboxStarted { attempt: id.clone(), container });
         }
@@ -149,10 +152,10 @@ impl SwarmMachine {
         state.view.status = if stopped { ContainerStatus::Stopped } else { ContainerStatus::Failed };
         state.view.error = Some(fault.evidence.summary.clone());
         state.view.updated = self.now;
-        let is_review = state.is_review();
+        let is_executor = state.view.is_executor();
         self.request_removal(attempt, WorkDirFate::Remove);
-        if is_review {
-            self.on_no_verdict(attempt, &Failure::from(fault), fault.retryable);
+        if !is_executor {
+            self.on_no_judgement(attempt, &Failure::from(fault), fault.retryable);
         } else {
             self.fail_unstarted(attempt, &Failure::from(fault), fault.retryable);
         }
@@ -173,8 +176,10 @@ impl SwarmMachine {
             return Some(Applied);
         };
         let before = std::mem::replace(&mut state.view.stories[position].1, status);
-        let (story_index, is_review) = (state.stories[position], state.is_review());
-        self.report_progress(attempt, status, output);
+        let (story_index, is_executor) = (state.stories[position], state.view.is_executor());
+        if !state.is_check() {
+            self.report_progress(attempt, status, output);
+        }
         let view = &mut self.stories[story_index].view;
         if !output.is_empty() {
             view.latest_output = diagnosis::truncate_chars(output, MAX_OUTPUT_CHARS);
@@ -187,8 +192,8 @@ impl SwarmMachine {
             let (story, text) = (story.clone(), output.to_owned());
             Announcement::StoryProgress { story, text }
         });
-        let announcement = if is_review {
-            // The reviewer reports about its review, not about the story; the verdict has an announcement of its own.
+        let announcement = if !is_executor {
+            // It reports about its review or checks, not about the story; what these come to has an announcement of its own.
             progress.filter(|_| status == StoryStatus::InProgress)
         } else {
             // A story is only completed when its commit has landed.

@@ -8,11 +8,10 @@
 use super::attempt::Attempt;
 use super::deadlines::Timer;
 use super::state::{QueueEntry, SwarmMachine};
-use super::view::{AttemptPhase, AttemptView};
+use super::view::{AttemptPhase, AttemptRole, AttemptView};
 use crate::ids::{AttemptId, CommitId};
-use crate::swarm::amp_intent::ReviewSpec;
 use crate::swarm::announcement::Announcement;
-use crate::swarm::effect::Effect;
+use crate::swarm::effect::{Effect, MergeSpec};
 use crate::swarm::index::{AssignmentIndex, AttemptIndex, StoryIndex};
 
 impl SwarmMachine {
@@ -39,12 +38,20 @@ impl SwarmMachine {
         if !self.began || self.stop_level.is_some() || self.is_engine_lost() || self.outcome.is_some() {
             return;
         }
-        while self.running.len() < self.spec.limits.max_sandboxes.max(1) {
+        if self.spec.landing.is_some() {
+            // A review runs in the slot of the work that it judges.
+            while let Some(entry) = self.review_queue.pop_first() {
+                self.start_review(entry.index);
+            }
+        }
+        while self.used_slots() < self.spec.limits.max_sandboxes.max(1) {
             // What is nearly done goes before what has not begun.
             if let Some(entry) = self.wake_queue.pop_first() {
                 self.unpause(entry.index);
             } else if let Some(entry) = self.review_queue.pop_first() {
                 self.start_review(entry.index);
+            } else if self.is_base_unchecked() {
+                break;
             } else if let Some(entry) = self.ready.pop_first() {
                 self.start_assignment(entry.index);
             } else {
@@ -56,14 +63,30 @@ impl SwarmMachine {
     fn start_assignment(&mut self, index: AssignmentIndex) {
         let assignment = &mut self.assignments[index];
         assignment.active = true;
+        let head = self.branches[assignment.branch].head.clone();
+        let merge = assignment.pending_merge.clone();
         let rejected = assignment.review.rejected_tip.clone();
-        let base = rejected.unwrap_or_else(|| self.branches[assignment.branch].head.clone());
+        let rework = assignment.rework_base.as_ref().map(|rework| rework.commit.clone());
+        let branch_base = match (&merge, &rejected, &assignment.rework_base) {
+            (Some(_), ..) => head.clone(),
+            (None, Some(_), _) => assignment.review.first_base.clone().unwrap_or_else(|| head.clone()),
+            (None, None, Some(rework)) => rework.onto.clone(),
+            (None, None, None) => head.clone(),
+        };
+        let is_rework = merge.is_none() && (rejected.is_some() || rework.is_some());
+        let tip = merge.as_ref().map(|merge| merge.tip.clone());
+        let base = tip.or(rejected).or(rework).unwrap_or_else(|| head.clone());
         let open = assignment.stories.iter().copied().filter(|story| !self.stories[*story].view.is_closed());
         let stories: Vec<StoryIndex> = open.collect();
         for story in &stories {
             self.stories[*story].view.attempts += 1;
         }
-        let attempt = self.add_attempt(index, stories, base, None);
+        let attempt = self.add_attempt(index, stories, base, AttemptRole::Executor);
+        self.slots.insert(attempt);
+        self.attempts[attempt].branch_base = branch_base;
+        let view = &mut self.attempts[attempt].view;
+        view.is_rework = is_rework;
+        view.merge = merge.map(|merge| MergeSpec { head, paths: merge.paths });
         for other in self.assignments[index].exclusive_with.clone() {
             self.assignments[other].active_exclusions += 1;
             self.update_readiness(other);
@@ -71,21 +94,33 @@ impl SwarmMachine {
         self.request_start(attempt);
     }
 
-    /// Adds an attempt, which takes a slot: an executor's, or that of a reviewer of `review`.
+    /// The slots that are taken. In a journal of an earlier version, a slot is free once its sandbox has ended.
+    fn used_slots(&self) -> usize {
+        match self.spec.landing {
+            Some(_) => self.slots.len(),
+            None => self.running.len(),
+        }
+    }
+
+    /// Adds an attempt that is about to start.
     pub(super) fn add_attempt(
         &mut self,
         index: AssignmentIndex,
         stories: Vec<StoryIndex>,
         base: CommitId,
-        review: Option<ReviewSpec>,
+        role: AttemptRole,
     ) -> AttemptIndex {
         let assignment = &self.assignments[index];
-        let id = AttemptId { assignment: assignment.id.clone(), number: assignment.next_attempt_number() };
-        let is_rework = review.is_none() && assignment.review.rejected_tip.is_some();
-        self.announce(Announcement::SandboxStarting { attempt: id.clone(), stories: self.story_refs(&stories) });
-        let view = AttemptView::starting(id, self.story_keys(&stories), base, review, is_rework, self.now);
+        let is_check = matches!(role, AttemptRole::Checker(_));
+        let number = if is_check { assignment.next_check_number() } else { assignment.next_attempt_number() };
+        let id = AttemptId { assignment: assignment.id.clone(), number };
+        if !is_check {
+            self.announce(Announcement::SandboxStarting { attempt: id.clone(), stories: self.story_refs(&stories) });
+        }
+        let view = AttemptView::starting(id, self.story_keys(&stories), base, role, self.now);
         let attempt = self.attempts.push(Attempt::new(view, index, stories));
-        self.assignments[index].attempts.push(attempt);
+        let assignment = &mut self.assignments[index];
+        if is_check { &mut assignment.checks } else { &mut assignment.attempts }.push(attempt);
         self.running.insert(attempt);
         self.active += 1;
         attempt
@@ -95,9 +130,10 @@ impl SwarmMachine {
     pub(super) fn request_start(&mut self, attempt: AttemptIndex) {
         let state = &self.attempts[attempt];
         let id = state.view.id.clone();
-        self.effects.push(match &state.view.review {
-            Some(review) => Effect::StartReview { attempt: id, review: Box::new(review.clone()) },
-            None => {
+        self.effects.push(match &state.view.role {
+            AttemptRole::Reviewer(review) => Effect::StartReview { attempt: id, review: Box::new(review.clone()) },
+            AttemptRole::Checker(check) => Effect::StartCheck { attempt: id, check: Box::new(check.clone()) },
+            AttemptRole::Executor => {
                 let stories = state.stories.iter().map(|story| &self.stories[*story]);
                 Effect::Start {
                     attempt: id,
@@ -116,11 +152,12 @@ impl SwarmMachine {
         let state = &mut self.attempts[attempt];
         state.view.phase = AttemptPhase::Settled;
         state.view.updated = self.now;
-        let (assignment, is_review) = (state.assignment, state.is_review());
+        let (assignment, is_executor) = (state.assignment, state.view.is_executor());
         self.active -= 1;
+        self.slots.remove(&attempt);
         self.clear_amp_deadlines(attempt);
-        if is_review {
-            // The assignment continues with the reviewed work.
+        if !is_executor {
+            // The assignment continues with the work that was judged.
             return;
         }
         self.assignments[assignment].active = false;

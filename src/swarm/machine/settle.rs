@@ -16,8 +16,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::amp::ReportedStory;
-use super::attempt::{Attempt, EndReason, FailedStory, FinishedStory, WorkDirFate};
+use super::attempt::{Attempt, EndReason, FailedStory, FinishedStory, ReportedStory, WorkDirFate};
 use super::deadlines::AttemptTimer;
 use super::diagnosis;
 use super::state::{Applied, SwarmMachine};
@@ -61,7 +60,7 @@ pub(super) struct WorkDirSalvage<'a> {
 
 impl SwarmMachine {
     pub(super) fn on_result_collected(&mut self, id: &AttemptId, result: &VerifiedResult<'_>) -> Option<Applied> {
-        if self.attempt(id)?.review.is_some() {
+        if !self.attempt(id)?.is_executor() {
             return None;
         }
         let attempt = self.finish_collecting(id)?;
@@ -119,12 +118,23 @@ impl SwarmMachine {
             self.set_timer(attempt, AttemptTimer::CollectRetry, self.backoff_duration(retries));
             return Some(Applied);
         }
-        let (is_review, stories) = (state.is_review(), state.stories.clone());
+        if self.spec.landing.is_some()
+            && completed
+            && fault.retryable
+            && !fault.engine_unreachable
+            && self.stop_level != Some(StopLevel::Kill)
+            && matches!(fault.cause, Cause::HostError | Cause::DiskFull)
+        {
+            // What is finished is not done again: the host is what fails. `resume` collects it.
+            self.fail_machinery(fault);
+            return Some(Applied);
+        }
+        let (is_executor, stories) = (state.view.is_executor(), state.stories.clone());
         if let Some(reference) = salvage.reference {
             // One ref for the whole work directory, which has the work of all its stories.
             self.record_salvage(attempt, &stories, reference);
         }
-        let complete = salvage.salvaged && salvage.complete || is_review;
+        let complete = salvage.salvaged && salvage.complete || !is_executor;
         self.request_removal(attempt, WorkDirFate::from_salvage(complete, salvage.reference.is_some()));
         let state = &self.attempts[attempt];
         // The reason why the sandbox ended matters more than that it left no result.
@@ -135,8 +145,8 @@ impl SwarmMachine {
                 (ended.unwrap_or_else(|| fault.into()), fault.retryable)
             }
         };
-        if is_review {
-            self.on_no_verdict(attempt, &failure, retryable);
+        if !is_executor {
+            self.on_no_judgement(attempt, &failure, retryable);
             return Some(Applied);
         }
         failure.salvage = salvage.reference.map(str::to_owned);
@@ -162,10 +172,10 @@ impl SwarmMachine {
 
     /// A swarm that is being killed does not wait longer for the work directory.
     pub(super) fn on_collect_timeout(&mut self, attempt: AttemptIndex) {
-        if self.attempts[attempt].is_review() {
+        if !self.attempts[attempt].view.is_executor() {
             self.request_removal(attempt, WorkDirFate::Remove);
             let failure = Failure::new(Cause::StoppedByUser, "the swarm was killed before the verdict was out");
-            self.on_no_verdict(attempt, &failure, true);
+            self.on_no_judgement(attempt, &failure, true);
             return;
         }
         self.request_removal(attempt, WorkDirFate::KeepUnsalvaged);
@@ -179,6 +189,14 @@ impl SwarmMachine {
             }
         }
         self.apply_triage(attempt, triage, true);
+    }
+
+    /// A reviewer or a check sandbox ended without what it is for.
+    pub(super) fn on_no_judgement(&mut self, attempt: AttemptIndex, failure: &Failure, retryable: bool) {
+        match self.attempts[attempt].is_check() {
+            true => self.on_check_failed(attempt, failure, retryable),
+            false => self.on_no_verdict(attempt, failure, retryable),
+        }
     }
 
     /// Nothing of the attempt ever ran.
@@ -219,7 +237,10 @@ impl SwarmMachine {
             }
         }
         let mut triage = StoryTriage { reported, ..StoryTriage::default() };
-        if let Some(problem) = self.find_contradiction(&attempt.stories, &triage.reported, collected.tip) {
+        let contradiction = self
+            .find_contradiction(&attempt.stories, &triage.reported, collected.tip)
+            .or_else(|| self.find_unconfirmed(attempt, &triage.reported));
+        if let Some(problem) = contradiction {
             let failure = Failure::new(Cause::ProtocolViolation, problem);
             triage.story_failures = FailedStory::for_all(attempt.stories.iter().copied(), &failure);
             triage.has_unsaved_work = true;
@@ -232,6 +253,10 @@ impl SwarmMachine {
                 continue;
             };
             match &result.outcome {
+                StoryOutcome::Finished { .. } if self.spec.landing.is_some() && attempt.end_failure.is_some() => {
+                    // Its sandbox did not live to vouch for it.
+                    unreached.push(story);
+                }
                 StoryOutcome::Finished { commit } => {
                     let (commit, duration) = (commit.clone(), Duration::from_millis(result.duration_ms));
                     triage.finished.push(FinishedStory { story, commit, duration });
@@ -280,6 +305,44 @@ impl SwarmMachine {
         })
     }
 
+    /// Why a result that has finished stories is not confirmed by what the sandbox reported of them and of itself (ACP), and by how
+    /// it ended.
+    fn find_unconfirmed(&self, attempt: &Attempt, reported: &BTreeMap<StoryIndex, ReportedStory>) -> Option<String> {
+        let is_finished = |story: &&StoryIndex| {
+            let outcome = reported.get(story).map(|reported| &reported.result.outcome);
+            matches!(outcome, Some(StoryOutcome::Finished { .. }))
+        };
+        let finished: Vec<StoryIndex> = attempt.stories.iter().filter(is_finished).copied().collect();
+        if self.spec.landing.is_none() || finished.is_empty() || attempt.end_failure.is_some() {
+            return None;
+        }
+        let view = &attempt.view;
+        if view.bad_records >= self.spec.limits.max_bad_records.max(1) {
+            let count = view.bad_records;
+            return Some(format!("a story is said to be finished, and the sandbox sent {count} bad records"));
+        }
+        match view.completion {
+            Some(CompletionStatus::Completed) => {}
+            // It was told to.
+            Some(CompletionStatus::Stopped) if attempt.end_reason.is_some() => {}
+            Some(status) => {
+                let status = status.as_str();
+                return Some(format!("a story is said to be finished, and the sandbox's completion is `{status}`"));
+            }
+            None => {}
+        }
+        let code = view.exit.as_ref().and_then(|exit| exit.code).unwrap_or(0);
+        if code != 0 && attempt.end_reason.is_none() && !attempt.engine_lost && !(128..=255).contains(&code) {
+            return Some(format!("a story is said to be finished, and the sandbox ended with exit code {code}"));
+        }
+        let unconfirmed =
+            |story: &&StoryIndex| !matches!(attempt.reported_status(**story), Some(StoryStatus::Completed));
+        let story = finished.iter().find(unconfirmed)?;
+        let id = &self.stories[*story].view.key.id;
+        let status = attempt.reported_status(*story).unwrap_or(StoryStatus::Pending).as_str();
+        Some(format!("`{id}` is said to be finished, and the sandbox last reported it as `{status}`"))
+    }
+
     /// Closes what can be closed, retries the rest, and sends finished work to its review or merge.
     fn apply_triage(&mut self, attempt: AttemptIndex, triage: StoryTriage, retryable: bool) {
         let StoryTriage { finished, story_failures, machinery_failures, stopped, untried, reported, .. } = triage;
@@ -290,8 +353,12 @@ impl SwarmMachine {
             }
         }
         // After the failures: a review is requested with the newest result.
-        for story in self.attempts[attempt].finished_indices() {
-            self.send_result(attempt, story, reported.get(&story), None);
+        if self.has_checks(attempt) {
+            self.hold_results(attempt, &reported);
+        } else {
+            for story in self.attempts[attempt].finished_indices() {
+                self.send_result(attempt, story, reported.get(&story), None);
+            }
         }
         if self.attempts[attempt].end_reason == Some(EndReason::AdminAbort) {
             let mut failures = story_failures.into_iter().chain(machinery_failures).chain(stopped);
@@ -339,10 +406,8 @@ impl SwarmMachine {
         }
         if self.attempts[attempt].finished_stories.is_empty() {
             self.settle_attempt(attempt);
-        } else if self.is_review_enabled() {
-            self.submit_for_review(attempt);
         } else {
-            self.queue_merge(attempt);
+            self.submit_finished(attempt);
         }
     }
 
@@ -361,16 +426,30 @@ impl SwarmMachine {
     }
 
     /// Records a story's own failure. Returns whether it has a retry left.
-    fn use_story_retry(&mut self, failed: &FailedStory) -> bool {
+    pub(super) fn use_story_retry(&mut self, failed: &FailedStory) -> bool {
         let FailedStory { story, failure } = failed;
+        let mut had_merge = false;
+        if let Some(assignment) = self.stories[*story].assignment {
+            // What it was to go on from may be why it failed.
+            let state = &mut self.assignments[assignment];
+            had_merge = state.pending_merge.take().is_some();
+            state.rework_base = None;
+        }
+        let has_fresh_start = self.spec.landing.is_some() && failure.cause == Cause::Conflict;
         let story = &mut self.stories[*story];
+        if has_fresh_start && had_merge && story.has_command {
+            // A command that knows nothing of merges is no agent that failed to resolve one: it runs again on what landed.
+            return true;
+        }
         let hung = failure.cause == Cause::Hung;
         story.view.failures += 1;
         story.hangs += u32::from(hung);
         story.previous_failure = Some(diagnosis::previous_failure_text(failure));
         // A hang costs its whole time and seldom ends the next time, so it gets one retry only.
         let hopeless = hung && story.hangs > 1;
-        diagnosis::is_retryable(failure.cause) && !hopeless && story.view.failures <= self.spec.limits.retries
+        (diagnosis::is_retryable(failure.cause) || has_fresh_start)
+            && !hopeless
+            && story.view.failures <= self.spec.limits.retries
     }
 
     /// The admin gave the task up: nothing of the attempt lands, whatever its result.

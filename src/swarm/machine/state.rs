@@ -7,6 +7,7 @@ use super::amp::AmpMachine;
 use super::attempt::Attempt;
 use super::deadlines::Deadlines;
 use super::hold::AdminHold;
+use super::landing_state::{Landing, PendingMerge, ReworkBase};
 use super::review_state::ReviewState;
 use super::view::StoryView;
 use crate::ids::{AssignmentId, BranchName, CommitId, StoryKey};
@@ -18,6 +19,10 @@ use crate::swarm::index::{AssignmentIndex, AttemptIndex, BranchIndex, IndexVec, 
 use crate::swarm::spec::{AssignmentSpec, StorySpec, SwarmSpec};
 use crate::swarm::swarm_outcome::SwarmOutcome;
 use crate::tasks::{DoneStatus, RiskLevel};
+use crate::verdict::Failure;
+
+/// The number of an assignment's first check sandbox. No assignment has as many other attempts.
+const FIRST_CHECK: u32 = 1001;
 
 /// A swarm in progress. Two machines that were given the same events are equal.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,8 +42,18 @@ pub struct SwarmMachine {
     pub(super) review_queue: BTreeSet<QueueEntry<AttemptIndex>>,
     /// Suspended attempts that may continue as soon as there is a slot.
     pub(super) wake_queue: BTreeSet<QueueEntry<AttemptIndex>>,
-    /// The attempts that hold a slot.
+    /// The attempts whose sandboxes run or are about to.
     pub(super) running: BTreeSet<AttemptIndex>,
+    /// The executors' attempts that hold a slot: until their work has landed or failed, or waits for the admin.
+    pub(super) slots: BTreeSet<AttemptIndex>,
+    pub(super) landings: BTreeMap<u64, Landing>,
+    pub(super) last_landing: u64,
+    /// Finished attempts whose own check was cut short by a stop.
+    pub(super) shelved: VecDeque<AttemptIndex>,
+    /// The tasks files whose base has not passed its checks yet.
+    pub(super) unchecked_bases: BTreeSet<u16>,
+    /// How the checks failed before anything was changed, which ends the swarm.
+    pub(super) red_base: Option<Failure>,
     /// The number of attempts that are not settled.
     pub(super) active: usize,
     /// Of these: finished work that no reviewer is working on, and suspended reviewers.
@@ -78,6 +93,9 @@ pub(super) struct QueueEntry<I> {
 pub(super) struct TrackedStory {
     pub(super) view: StoryView,
     pub(super) risk: RiskLevel,
+    pub(super) has_command: bool,
+    /// It has checks of its own.
+    pub(super) has_checks: bool,
     pub(super) assignment: Option<AssignmentIndex>,
     /// What must land before it.
     pub(super) dependencies: Vec<StoryIndex>,
@@ -100,6 +118,8 @@ pub(super) struct Assignment {
     pub(super) exclusive_with: Vec<AssignmentIndex>,
     /// Attempt `n` is at position `n - 1`.
     pub(super) attempts: Vec<AttemptIndex>,
+    /// The check sandboxes, numbered from [`FIRST_CHECK`]: a story's attempts count without them.
+    pub(super) checks: Vec<AttemptIndex>,
     /// Whether an executor's attempt is not settled.
     pub(super) active: bool,
     /// The dependencies of its open stories that are open and in other assignments.
@@ -111,6 +131,12 @@ pub(super) struct Assignment {
     /// When the newest of these was.
     pub(super) last_machinery_failure: Option<Duration>,
     pub(super) merge_conflicts: u32,
+    /// The files in which its work conflicted.
+    pub(super) conflict_paths: BTreeSet<String>,
+    /// The next attempt begins with this merge.
+    pub(super) pending_merge: Option<PendingMerge>,
+    /// The next attempt goes on from here.
+    pub(super) rework_base: Option<ReworkBase>,
     /// Attempts that ended because the engine was lost, which cost no retry.
     pub(super) engine_losses: u32,
     pub(super) review: ReviewState,
@@ -123,6 +149,14 @@ pub(super) struct Branch {
     pub(super) head: CommitId,
     /// Its merge is in flight, or waits to be retried.
     pub(super) merging: Option<AttemptIndex>,
+    /// The batch that is being checked and landed.
+    pub(super) landing: Option<u64>,
+    /// The machinery failed to land on it; nothing does until the swarm is resumed.
+    pub(super) blocked: bool,
+    /// The head whose checks passed.
+    pub(super) passed_head: Option<CommitId>,
+    /// The shared verify commands that fail without any story's doing.
+    pub(super) tolerated: Vec<String>,
     pub(super) queue: VecDeque<AttemptIndex>,
 }
 
@@ -155,7 +189,7 @@ impl SwarmMachine {
             let known = known.map(|(index, _)| index);
             known.unwrap_or_else(|| {
                 let (name, head) = (file.branch.clone(), file.base.clone());
-                branches.push(Branch { name, head, merging: None, queue: VecDeque::new() })
+                branches.push(Branch::new(name, head))
             })
         });
         let file_branches: Vec<BranchIndex> = file_branches.collect();
@@ -172,6 +206,12 @@ impl SwarmMachine {
             review_queue: BTreeSet::new(),
             wake_queue: BTreeSet::new(),
             running: BTreeSet::new(),
+            slots: BTreeSet::new(),
+            landings: BTreeMap::new(),
+            last_landing: 0,
+            shelved: VecDeque::new(),
+            unchecked_bases: BTreeSet::new(),
+            red_base: None,
             active: 0,
             parked: 0,
             suspended: 0,
@@ -313,11 +353,28 @@ impl TrackedStory {
         Self {
             view,
             risk: spec.risk,
+            has_command: spec.has_command,
+            has_checks: spec.has_verify || !spec.tested_criteria.is_empty(),
             assignment: None,
             dependencies: Vec::new(),
             dependents: Vec::new(),
             hangs: 0,
             previous_failure: None,
+        }
+    }
+}
+
+impl Branch {
+    fn new(name: BranchName, head: CommitId) -> Self {
+        Self {
+            name,
+            head,
+            merging: None,
+            landing: None,
+            blocked: false,
+            passed_head: None,
+            tolerated: Vec::new(),
+            queue: VecDeque::new(),
         }
     }
 }
@@ -332,6 +389,7 @@ impl Assignment {
             stories: Vec::new(),
             exclusive_with: Vec::new(),
             attempts: Vec::new(),
+            checks: Vec::new(),
             active: false,
             unmet_dependencies: 0,
             active_exclusions: 0,
@@ -339,6 +397,9 @@ impl Assignment {
             machinery_failures: 0,
             last_machinery_failure: None,
             merge_conflicts: 0,
+            conflict_paths: BTreeSet::new(),
+            pending_merge: None,
+            rework_base: None,
             engine_losses: 0,
             review: ReviewState::default(),
             hold: None,
@@ -347,5 +408,17 @@ impl Assignment {
 
     pub(super) fn next_attempt_number(&self) -> u32 {
         self.attempts.len() as u32 + 1
+    }
+
+    pub(super) fn next_check_number(&self) -> u32 {
+        self.checks.len() as u32 + FIRST_CHECK
+    }
+
+    pub(super) fn attempt_with_number(&self, number: u32) -> Option<AttemptIndex> {
+        let (attempts, position) = match number.checked_sub(FIRST_CHECK) {
+            Some(position) => (&self.checks, position),
+            None => (&self.attempts, number.checked_sub(1)?),
+        };
+        attempts.get(usize::try_from(position).ok()?).copied()
     }
 }

@@ -7,6 +7,7 @@ mod collect;
 mod consistency;
 mod engine;
 mod hold;
+mod landing;
 mod leftover;
 mod lifecycle;
 pub(crate) mod random_walk;
@@ -54,7 +55,7 @@ pub(super) fn attempt(number: u32, attempt: u32) -> AttemptId {
 
 pub(super) fn container(id: &AttemptId) -> ContainerId {
     let number: u64 = id.assignment.as_str()[7..].parse().expect("digits");
-    format!("{:012x}", number * 1000 + u64::from(id.number)).parse().expect("12 digits")
+    format!("{:012x}", number * 100_000 + u64::from(id.number)).parse().expect("12 digits")
 }
 
 pub(super) fn limits() -> SwarmLimits {
@@ -80,6 +81,7 @@ pub(super) fn spec(assignments: &[&[(u32, &[u32])]]) -> SwarmSpec {
         title: "A".to_owned(),
         branch: "feat/a".parse().expect("valid"),
         base: commit(1),
+        has_verify: false,
     };
     let mut spec = SwarmSpec {
         swarm: "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid"),
@@ -88,6 +90,7 @@ pub(super) fn spec(assignments: &[&[(u32, &[u32])]]) -> SwarmSpec {
         assignments: Vec::new(),
         limits: limits(),
         amp: None,
+        landing: None,
     };
     for (number, stories) in (1..).zip(assignments) {
         spec.assignments.push(AssignmentSpec {
@@ -105,6 +108,9 @@ pub(super) fn spec(assignments: &[&[(u32, &[u32])]]) -> SwarmSpec {
                 depends_on: depends_on.iter().map(|story| key(*story)).collect(),
                 done: None,
                 risk: RiskLevel::Low,
+                has_command: false,
+                has_verify: false,
+                tested_criteria: Vec::new(),
             });
         }
     }

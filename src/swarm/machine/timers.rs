@@ -8,6 +8,7 @@
 //! | `KillTimeout` | a `Kill`: [`KILL_TIMEOUT`] | the engine counts as failed; the work is collected |
 //! | `CollectTimeout` | a `Collect` of a swarm that is being killed: `grace_period` and [`SHIM_SHUTDOWN_MARGIN`] | the work directory is kept as it is |
 //! | `CollectRetry`, `ReviewRetry`, `MergeRetry` | a retryable fault: `backoff`, doubled each time | the same again |
+//! | `Landing` | a retryable fault of a landing: `backoff`, doubled each time | its step again |
 //! | `AssignmentBackoff` | a machinery failure: `backoff`, doubled each time | the assignment is ready again |
 //! | `AttemptSilence` | each record of a sandbox: `liveness_timeout` | its container is inspected, then terminated |
 //! | `EngineReturn` | the loss of the engine: [`ENGINE_RETURN_TIMEOUT`](super::engine::ENGINE_RETURN_TIMEOUT) | the swarm ends, to be resumed |
@@ -70,6 +71,10 @@ impl SwarmMachine {
                 Timer::Attempt(attempt) => self.fire_attempt_timer(attempt),
                 Timer::AttemptSilence(attempt) => self.on_silence_timeout(attempt),
                 Timer::EngineReturn => self.on_engine_timeout(),
+                Timer::Landing(id) => {
+                    self.set_deadline(timer, None);
+                    self.advance_landing(id);
+                }
             }
         }
         fired.then_some(Applied)

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::amp::ReportedStory;
-use super::attempt::{Attempt, EndReason, FailedStory, FinishedStory};
+use super::attempt::{Attempt, EndReason, FailedStory, FinishedStory, ReportedStory};
 use crate::protocol::acp::message::StoryStatus;
 use crate::swarm::index::StoryIndex;
 use crate::verdict::{Cause, CauseClass, Failure};

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{AssignmentId, AttemptId, BranchName, CommitId, ContainerId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
 use crate::swarm::amp_intent::ReviewSpec;
-use crate::swarm::effect::CollectMode;
+use crate::swarm::effect::{CheckSpec, CollectMode, MergeSpec};
 use crate::swarm::event::ContainerExit;
 use crate::verdict::Failure;
 
@@ -71,16 +71,17 @@ pub enum AttemptPhase {
     Collecting,
     /// Its tip waits for a verdict of a reviewer or of the admin.
     Reviewing,
-    /// Its tip waits for another merge onto the same branch.
+    /// Its tip waits for its turn to land.
     MergeQueued,
+    /// Its tip is being merged, checked, or put onto the branch.
     Merging,
     /// Only its removal may still be open.
     Settled,
 }
 
 impl AttemptPhase {
-    /// Whether it takes one of the swarm's slots: from its start until its container has ended.
-    pub fn holds_slot(self) -> bool {
+    /// Whether its container may exist and not have ended.
+    pub fn has_container(self) -> bool {
         self <= AttemptPhase::Completed
     }
 }
@@ -157,11 +158,41 @@ pub struct AttemptView {
     pub removed: bool,
     /// It starts from rejected work.
     pub is_rework: bool,
-    /// For a reviewer's attempt: what it reviews.
-    pub review: Option<ReviewSpec>,
+    /// The merge that it begins with, after a conflict.
+    pub merge: Option<MergeSpec>,
+    pub role: AttemptRole,
+}
+
+/// What a sandbox is for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AttemptRole {
+    /// An agent does stories.
+    Executor,
+    /// A reviewer judges the work of another attempt.
+    Reviewer(ReviewSpec),
+    /// The checks of a commit run. No agent was ever in it.
+    Checker(CheckSpec),
 }
 
 impl AttemptView {
+    pub fn review(&self) -> Option<&ReviewSpec> {
+        match &self.role {
+            AttemptRole::Reviewer(review) => Some(review),
+            AttemptRole::Executor | AttemptRole::Checker(_) => None,
+        }
+    }
+
+    pub fn check(&self) -> Option<&CheckSpec> {
+        match &self.role {
+            AttemptRole::Checker(check) => Some(check),
+            AttemptRole::Executor | AttemptRole::Reviewer(_) => None,
+        }
+    }
+
+    pub fn is_executor(&self) -> bool {
+        self.role == AttemptRole::Executor
+    }
+
     pub fn progress(&self) -> StoryProgress {
         let mut counts = StoryProgress { total: self.stories.len() as u32, ..StoryProgress::default() };
         for (_, status) in &self.stories {

@@ -9,10 +9,12 @@ use longshore::engine::docker::{DockerEngine, DockerOptions};
 use longshore::engine::{ContainerSpec, Engine, EngineError, VolumeMount, label, resolve};
 use longshore::handoff::depot::{DepotErrorKind, ObjectTip, TextFile};
 use longshore::handoff::layout;
+use longshore::handoff::sandbox_users::SandboxUsers;
 use longshore::ids::{CommitId, SwarmId};
 
 const IMAGE: &str = "longshore/sandbox:latest";
 const UID: u32 = 20_123;
+const USERS: SandboxUsers = SandboxUsers { agent: UID, shim: UID + 20_000 };
 const ATTEMPT_DIR: &str = "T-2026-001-1";
 
 /// The static shim: the one that is named, or one as fresh as the sources, for which cargo has nothing to do where it is.
@@ -71,8 +73,13 @@ impl DepotFixture {
         DepotClient::start(Arc::new(self.docker.clone()), &self.spec).await.expect("the depot starts")
     }
 
-    /// Runs a script in the sandbox's place: as its user, with the volumes as a sandbox has them.
+    /// Runs a script in the agent's place.
     async fn sandbox(&self, script: &str) -> String {
+        self.sandbox_as(UID, script).await
+    }
+
+    /// Runs a script as a user, with the volumes as a sandbox has them.
+    async fn sandbox_as(&self, uid: u32, script: &str) -> String {
         let mount = |volume: &str, target: &str, read_only| VolumeMount {
             volume: volume.to_owned(),
             target: target.to_owned(),
@@ -85,7 +92,7 @@ impl DepotFixture {
             image: IMAGE.to_owned(),
             argv: ["/bin/sh", "-ec", script].map(str::to_owned).to_vec(),
             env: vec![("GIT_CONFIG_GLOBAL".to_owned(), "/dev/null".to_owned())],
-            user: (UID, UID),
+            user: (uid, uid),
             workdir: "/".to_owned(),
             labels: [(label::SWARM.to_owned(), self.spec.swarm.to_string())].into(),
             mounts: vec![
@@ -170,7 +177,7 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
     assert_eq!(depot.prepare_objects_volume("sha1").await.unwrap(), tips);
 
     let files = vec![TextFile { path: "tasks/a/b.json".to_owned(), text: "{}".to_owned() }];
-    let (prepared, space) = tokio::join!(depot.prepare_sandbox_dirs(ATTEMPT_DIR, UID, files), depot.free_space());
+    let (prepared, space) = tokio::join!(depot.prepare_sandbox_dirs(ATTEMPT_DIR, USERS, files), depot.free_space());
     prepared.unwrap();
     let EngineSpace { free, total, memory_available } = space.unwrap();
     assert!(memory_available > 1 << 20, "{memory_available}");
@@ -178,29 +185,34 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
     let script = format!(
         r#"
         cd /longshore/in/{ATTEMPT_DIR}; stat -c '%a %u %g %n' . tasks tasks/a tasks/a/b.json
-        cd /longshore/work/{ATTEMPT_DIR}; stat -c '%a %u %g %n' . repo run out
+        cd /longshore/work/{ATTEMPT_DIR}; stat -c '%a %u %g %n' . repo run in out
+        ! ls . 2>/dev/null; ! ls out 2>/dev/null; ! mv out gone 2>/dev/null; ! rmdir run 2>/dev/null
         cd repo; git init -q -b work .; echo /longshore/objects/repo.git/objects > .git/objects/info/alternates
         git reset -q --hard {base}; wc -l < large
         echo two > file
         git -c user.name=x -c user.email=x@y commit -q -a -m two
-        git bundle create -q ../out/result.bundle work ^{base}; printf '{{"a": 1}}' > ../out/result.json
+        chmod 755 ../run; git bundle create -q ../run/bundle work ^{base}
         git rev-parse HEAD; echo three > file"#
     );
     let seen = swarm.sandbox(&script).await;
+    let script = r#"cp run/bundle out/result.bundle; printf '{"a": 1}' > out/result.json; ! ls repo 2>/dev/null"#;
+    swarm.sandbox_as(USERS.shim, &format!("cd /longshore/work/{ATTEMPT_DIR}; {script}")).await;
     let lines: Vec<&str> = seen.lines().collect();
     let modes = |mode: &str, names: &[&str]| -> Vec<String> {
         names.iter().map(|name| format!("{mode} {UID} {UID} {name}")).collect()
     };
     assert_eq!(lines[..3], modes("500", &[".", "tasks", "tasks/a"]));
     assert_eq!(lines[3], modes("400", &["tasks/a/b.json"])[0]);
-    assert_eq!(lines[4..8], modes("700", &[".", "repo", "run", "out"]));
-    assert_eq!(lines[8], "200000");
+    assert_eq!(lines[4], format!("711 {0} {0} .", USERS.shim));
+    assert_eq!(lines[5..8], modes("700", &["repo", "run", "in"]));
+    assert_eq!(lines[8], format!("700 {0} {0} out", USERS.shim));
+    assert_eq!(lines[9], "200000");
 
     let bundle = dir.path().join("bundle");
     let collected = depot.collect(ATTEMPT_DIR, UID, 1 << 20, &bundle).await.unwrap();
     assert_eq!(collected, CollectedFiles { result: Some(b"{\"a\": 1}".to_vec()), has_bundle: true });
     git(&repo, &["fetch", "-q", bundle.to_str().unwrap(), "work:work"]);
-    assert_eq!(git(&repo, &["rev-parse", "work"]), lines[9]);
+    assert_eq!(git(&repo, &["rev-parse", "work"]), lines[10]);
 
     // The shim is dead, and "three" was never committed.
     let salvaged = dir.path().join("salvaged");
@@ -254,15 +266,17 @@ async fn a_depot_killed_between_requests_comes_back_with_everything() {
 
     docker_kill(&depot);
     let files = vec![TextFile { path: "a.json".to_owned(), text: "{}".to_owned() }];
-    depot.prepare_sandbox_dirs(ATTEMPT_DIR, UID, files).await.unwrap();
+    depot.prepare_sandbox_dirs(ATTEMPT_DIR, USERS, files).await.unwrap();
     docker_kill(&depot);
     let script = format!(
         r#"
         cd /longshore/work/{ATTEMPT_DIR}/repo; git init -q -b work .
         echo /longshore/objects/repo.git/objects > .git/objects/info/alternates
-        git reset -q --hard {base}; echo two > file; printf '{{"a": 1}}' > ../out/result.json; cat /longshore/in/{ATTEMPT_DIR}/a.json"#
+        git reset -q --hard {base}; echo two > file; cat /longshore/in/{ATTEMPT_DIR}/a.json"#
     );
     assert_eq!(swarm.sandbox(&script).await, "{}");
+    let script = format!(r#"printf '{{"a": 1}}' > /longshore/work/{ATTEMPT_DIR}/out/result.json"#);
+    swarm.sandbox_as(USERS.shim, &script).await;
     let to = dir.path().join("bundle");
     let collected = depot.collect(ATTEMPT_DIR, UID, 1 << 20, &to).await.unwrap();
     assert_eq!(collected, CollectedFiles { result: Some(b"{\"a\": 1}".to_vec()), has_bundle: false });
@@ -298,7 +312,8 @@ async fn a_depot_killed_during_requests_loses_none() {
         .map(|number| {
             let (depot, folder) = (depot.clone(), format!("T-2026-{number:03}-1"));
             let file = TextFile { path: "a.json".to_owned(), text: folder.clone() };
-            tokio::spawn(async move { depot.prepare_sandbox_dirs(&folder, UID + number, vec![file]).await })
+            let users = SandboxUsers { agent: UID + number, shim: USERS.shim + number };
+            tokio::spawn(async move { depot.prepare_sandbox_dirs(&folder, users, vec![file]).await })
         })
         .collect();
     let killing = depot.clone();
@@ -313,9 +328,9 @@ async fn a_depot_killed_during_requests_loses_none() {
     let seen = swarm.sandbox("ls /longshore/in | grep -c ^T; ls /longshore/work | wc -l").await;
     assert_eq!(seen, "30\n30\n");
     // What is in a work folder is whole: one of each, owned by its user.
-    depot.remove_sandbox_dirs(ATTEMPT_DIR, UID).await.unwrap();
+    depot.remove_sandbox_dirs(ATTEMPT_DIR, UID + 1).await.unwrap();
     depot
-        .prepare_sandbox_dirs(ATTEMPT_DIR, UID, vec![TextFile { path: "a.json".to_owned(), text: "x".to_owned() }])
+        .prepare_sandbox_dirs(ATTEMPT_DIR, USERS, vec![TextFile { path: "a.json".to_owned(), text: "x".to_owned() }])
         .await
         .unwrap();
     assert_eq!(swarm.sandbox(&format!("cat /longshore/in/{ATTEMPT_DIR}/a.json")).await, "x");
@@ -348,13 +363,13 @@ async fn a_new_depot_remakes_or_removes_half_made_directories() {
         };
         half_make();
         depot
-            .prepare_sandbox_dirs("T-1", UID, vec![TextFile { path: "b.json".to_owned(), text: "b".to_owned() }])
+            .prepare_sandbox_dirs("T-1", USERS, vec![TextFile { path: "b.json".to_owned(), text: "b".to_owned() }])
             .await
             .unwrap();
-        let seen =
-            swarm.sandbox("cd /longshore/in/T-1; ls; ls /longshore/work/T-1; echo ours > /longshore/work/T-1/repo/x");
-        assert_eq!(seen.await, "b.json\nout\nrepo\nrun\n");
-        let again = depot.prepare_sandbox_dirs("T-1", UID, Vec::new()).await;
+        let seen = swarm.sandbox("ls /longshore/in/T-1; echo ours > /longshore/work/T-1/repo/x").await;
+        let listed = swarm.sandbox_as(USERS.shim, "ls /longshore/work/T-1").await;
+        assert_eq!(seen + &listed, "b.json\nin\nout\nrepo\nrun\n");
+        let again = depot.prepare_sandbox_dirs("T-1", USERS, Vec::new()).await;
         assert!(matches!(again, Err(EngineError::Depot { kind: Some(_), .. })), "one that is whole stays: {again:?}");
         assert_eq!(swarm.sandbox("cat /longshore/work/T-1/repo/x").await, "ours\n");
         depot.remove_sandbox_dirs("T-1", UID).await.unwrap();
@@ -362,6 +377,29 @@ async fn a_new_depot_remakes_or_removes_half_made_directories() {
         depot.remove_sandbox_dirs("T-1", UID).await.unwrap();
         assert_eq!(swarm.sandbox("ls /longshore/work /longshore/in | grep -c T- || true").await, "0\n");
     }
+    depot.close().await.unwrap();
+}
+
+/// A sandbox of a version that had one user for the shim and the agent may still run when this one resumes its swarm.
+#[tokio::test]
+async fn directories_of_an_older_version_are_collected_and_removed() {
+    let swarm = DepotFixture::new().await;
+    let depot = swarm.depot().await;
+    let DepotVolumes { inbox, work, .. } = &swarm.spec.volumes;
+    let script = r#"mkdir -m 700 /in/T-1 /work/T-1; cd /work/T-1; mkdir -m 700 repo run out; mkdir repo/x
+        printf '{"a": 1}' > out/result.json; chmod 000 out; ln -s /etc in"#;
+    let script = format!("{script}; chown -R -h {UID}:{UID} /in/T-1 /work/T-1");
+    let made = Command::new("docker")
+        .args(["run", "--rm", "--network=none", "--user=0", "--entrypoint=/bin/sh"])
+        .args(["-v", &format!("{inbox}:/in"), "-v", &format!("{work}:/work"), IMAGE, "-ec", &script])
+        .output()
+        .expect("docker run");
+    assert!(made.status.success(), "{made:?}");
+    let dir = tempfile::tempdir().unwrap();
+    let collected = depot.collect("T-1", UID, 1 << 20, &dir.path().join("bundle")).await.unwrap();
+    assert_eq!(collected, CollectedFiles { result: Some(b"{\"a\": 1}".to_vec()), has_bundle: false });
+    depot.remove_sandbox_dirs("T-1", UID).await.unwrap();
+    assert_eq!(swarm.sandbox("ls /longshore/work /longshore/in | grep -c T- || true").await, "0\n");
     depot.close().await.unwrap();
 }
 

@@ -150,6 +150,7 @@ fn spec() -> SwarmSpec {
             title: "A feature".to_owned(),
             branch: "feat/x".parse().expect("valid"),
             base: "1".repeat(40).parse().expect("valid"),
+            has_verify: false,
         }],
         stories: vec![StorySpec {
             key: key.clone(),
@@ -157,6 +158,9 @@ fn spec() -> SwarmSpec {
             depends_on: Vec::new(),
             done: None,
             risk: Default::default(),
+            has_command: false,
+            has_verify: false,
+            tested_criteria: Vec::new(),
         }],
         assignments: vec![AssignmentSpec {
             id: AssignmentId::new(2026, 1),
@@ -167,6 +171,7 @@ fn spec() -> SwarmSpec {
             exclusive_with: Vec::new(),
         }],
         amp: None,
+        landing: None,
         limits: SwarmLimits {
             max_sandboxes: 1,
             retries: 1,

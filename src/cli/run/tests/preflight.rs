@@ -26,6 +26,7 @@ fn create_swarm_on(root: &Path, branch: &str) -> SwarmDir {
         title: "A".to_owned(),
         branch: branch.parse().expect("valid"),
         base: "0123456789".repeat(4).parse().expect("valid"),
+        has_verify: false,
     };
     let limits = SwarmLimits {
         max_sandboxes: 1,
@@ -45,7 +46,15 @@ fn create_swarm_on(root: &Path, branch: &str) -> SwarmDir {
         program_version: String::new(),
         swarm_id: swarm,
         started: jiff::Timestamp::UNIX_EPOCH,
-        spec: SwarmSpec { swarm, files: vec![file], stories: Vec::new(), assignments: Vec::new(), limits, amp: None },
+        spec: SwarmSpec {
+            swarm,
+            files: vec![file],
+            stories: Vec::new(),
+            assignments: Vec::new(),
+            limits,
+            amp: None,
+            landing: None,
+        },
         settings: serde_json::Value::Null,
         tasks: Vec::new(),
     };

@@ -12,7 +12,7 @@ use crate::cli::settings::{Config, load};
 /// A value that every check accepts, for settings that are no text.
 fn sample(setting: &SettingInfo) -> &'static str {
     match setting.key {
-        "keep" | "mailbox" => "true",
+        "keep" | "mailbox" | "no_merge_check" | "red_base" | "git.sign" => "true",
         "fan_out" => "file",
         "max" | "retries" | "review.rounds" | "cpus" => "3",
         "memory" | "reserve_memory" | "reserve_disk" => "64m",

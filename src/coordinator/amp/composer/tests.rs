@@ -68,6 +68,7 @@ fn spec(plan: &Plan) -> SwarmSpec {
             title: "A".to_owned(),
             branch: file.branch.clone(),
             base: "1".repeat(40).parse().expect("a commit"),
+            has_verify: false,
         }],
         stories: plan.stories.clone(),
         assignments: plan.assignments.clone(),
@@ -89,6 +90,7 @@ fn spec(plan: &Plan) -> SwarmSpec {
             heartbeat_timeout: second * 5,
             review_rounds: Some(2),
         }),
+        landing: None,
     }
 }
 

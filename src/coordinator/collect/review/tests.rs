@@ -50,22 +50,24 @@ impl ReviewFixture {
         };
         let depot = DepotClient::start(engine.clone(), &spec).await.unwrap();
         let attempt = AttemptId { assignment: "T-2026-001".parse().unwrap(), number: 2 };
-        depot.prepare_sandbox_dirs(&attempt.dir_name(), 20_001, Vec::new()).await.unwrap();
-        let collector = Collector {
-            engine,
-            depot,
-            repo: Repo::discover(&root).await.unwrap(),
-            incoming: temp_dir.path().to_owned(),
-            max_bundle: 1 << 20,
-        };
         let context = AttemptContext {
             swarm: SWARM.parse().unwrap(),
             attempt,
             uid: 20_001,
             branch: "feat/work".parse().unwrap(),
             base: commit,
+            merge_head: None,
             stories: vec![("US-001".parse().unwrap(), "US-001".to_owned())],
             container: None,
+        };
+        depot.prepare_sandbox_dirs(&context.attempt.dir_name(), context.users(), Vec::new()).await.unwrap();
+        let collector = Collector {
+            has_reviews: false,
+            engine,
+            depot,
+            repo: Repo::discover(&root).await.unwrap(),
+            incoming: temp_dir.path().to_owned(),
+            max_bundle: 1 << 20,
         };
         Self { temp_dir, volumes, collector, context }
     }

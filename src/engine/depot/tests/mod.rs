@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::{mpsc, oneshot};
 
-use super::client::{ANSWER_TIMEOUT, PROGRESS_TIMEOUT};
+use super::client::PROGRESS_TIMEOUT;
 use super::frame_decoder::{DepotFrame, FrameDecoder};
 use super::start::depot_container_spec;
 use super::*;
@@ -20,10 +20,12 @@ use crate::handoff::depot::{
     TextFile,
 };
 use crate::handoff::layout;
+use crate::handoff::sandbox_users::SandboxUsers;
 
 pub(crate) mod fake_depot;
 mod restart;
 
+const USERS: SandboxUsers = SandboxUsers { agent: 1, shim: 2 };
 const DEPOT_NAME: &str = "longshore-a1b2c3d4-depot";
 
 /// The depot's end of the stream.
@@ -480,13 +482,24 @@ async fn invalid_frames_close_the_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_fails_only_its_own_request() {
-    let (depot, mut scripted, _engine) = start_depot().await;
+    let (depot, mut scripted, engine) = start_depot().await;
     let asked = Mutex::new(0);
-    let (space, ()) =
-        tokio::join!(depot.free_space(), async { *asked.lock().unwrap() = scripted.next_request().await.0 });
-    assert!(matches!(space, Err(EngineError::TimedOut { after: ANSWER_TIMEOUT, .. })), "{space:?}");
+    let answer_probes = async {
+        *asked.lock().unwrap() = scripted.next_request().await.0;
+        loop {
+            let (id, request) = scripted.next_request().await;
+            assert_eq!(request, DepotRequest::MeasureSpace);
+            scripted.send_answer(id, &DepotResponse::Space { free: 8, total: 8, memory_available: 8 });
+        }
+    };
+    let removed = tokio::select! {
+        removed = depot.remove_sandbox_dirs("a", 1) => removed,
+        () = answer_probes => unreachable!("it answers for ever"),
+    };
+    assert!(matches!(removed, Err(EngineError::TimedOut { after: PROGRESS_TIMEOUT, .. })), "{removed:?}");
+    assert_eq!(engine.calls().iter().filter(|call| call.starts_with("start ")).count(), 1, "it is alive");
     // It answers in the end; the next request is not confused by it.
-    scripted.send_answer(*asked.lock().unwrap(), &DepotResponse::Space { free: 9, total: 9, memory_available: 7 });
+    scripted.send_answer(*asked.lock().unwrap(), &DepotResponse::Empty);
     let (space, ()) = tokio::join!(depot.free_space(), async {
         let (id, _) = scripted.next_request().await;
         scripted.send_answer(id, &DepotResponse::Space { free: 1, total: 2, memory_available: 7 });
@@ -527,6 +540,6 @@ async fn a_stalled_request_does_not_block_others() {
 async fn an_oversized_request_is_refused_before_sending() {
     let (depot, _played, _engine) = start_depot().await;
     let files = vec![TextFile { path: "tasks.json".to_owned(), text: "x".repeat(2 << 20) }];
-    let error = depot.prepare_sandbox_dirs("a", 1, files).await.unwrap_err();
+    let error = depot.prepare_sandbox_dirs("a", USERS, files).await.unwrap_err();
     assert!(matches!(error, EngineError::Depot { kind: Some(DepotErrorKind::Refused), .. }), "{error:?}");
 }

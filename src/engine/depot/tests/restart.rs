@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 
+use super::super::supervisor::{PROBE_AFTER, PROBE_TIMEOUT};
 use super::*;
 use crate::ids::CommitId;
 
@@ -21,7 +22,7 @@ fn zero_commit() -> CommitId {
 async fn make_request(depot: &DepotClient, request: &str, to: &Path) {
     match request {
         "objects" => assert_eq!(depot.prepare_objects_volume("sha1").await.unwrap(), []),
-        "prepare" => depot.prepare_sandbox_dirs("a", 1, Vec::new()).await.unwrap(),
+        "prepare" => depot.prepare_sandbox_dirs("a", USERS, Vec::new()).await.unwrap(),
         "collect" => {
             let collected = depot.collect("a", 1, 1_000_000, to).await.unwrap();
             assert_eq!(collected, CollectedFiles { result: Some(b"{}".to_vec()), has_bundle: true });
@@ -328,4 +329,51 @@ async fn a_dropped_caller_leaves_the_restart_to_the_next() {
     let (space, ()) = tokio::join!(depot.free_space(), answer_request(&mut scripted, "space"));
     space.unwrap();
     assert_eq!(engine.containers(), [DEPOT_NAME]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_depot_is_replaced_and_its_requests_are_repeated() {
+    for request in REPEATABLE_REQUESTS {
+        let (depot, _frozen, engine, mut containers) = start_restartable_depot().await;
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("bundle");
+        let begun = tokio::time::Instant::now();
+        let script = async {
+            let mut scripted = next_ready(&mut containers).await;
+            if request == "prepare" {
+                let (id, asked) = scripted.next_request().await;
+                assert!(matches!(asked, DepotRequest::Discard { .. }), "{asked:?}");
+                scripted.send_answer(id, &DepotResponse::Empty);
+            }
+            answer_request(&mut scripted, request).await;
+            scripted
+        };
+        let ((), _played) = tokio::join!(make_request(&depot, request, &to), script);
+        assert!(begun.elapsed() <= PROBE_AFTER + PROBE_TIMEOUT + Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert_eq!(start_count(&engine), 2, "{request}");
+        assert_eq!(engine.containers(), [DEPOT_NAME], "the frozen one is removed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_depot_is_not_replaced_while_the_engine_does_not_answer() {
+    let (depot, _frozen, engine, mut containers) = start_restartable_depot().await;
+    let silent = || EngineError::TimedOut { operation: "pinging", after: Duration::from_secs(60) };
+    let begun = tokio::time::Instant::now();
+    engine.fail_next("ping", silent());
+    let script = async {
+        let mut scripted = next_ready(&mut containers).await;
+        answer_request(&mut scripted, "discard").await;
+        scripted
+    };
+    let (removed, _played) = tokio::join!(depot.remove_sandbox_dirs("a", 1), script);
+    removed.unwrap();
+    assert!(begun.elapsed() >= PROBE_AFTER + PROBE_TIMEOUT * 2, "the first probe proves nothing");
+
+    for _ in 0..100 {
+        engine.fail_next("ping", silent());
+    }
+    let space = depot.free_space().await;
+    assert!(space.as_ref().is_err_and(EngineError::is_unreachable), "{space:?}");
+    assert_eq!(start_count(&engine), 2);
 }

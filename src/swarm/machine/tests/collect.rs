@@ -104,3 +104,33 @@ fn an_empty_work_dir_is_removed() {
     });
     assert!(effects.contains(&Effect::Remove { attempt: id, keep_work_dir: false }));
 }
+
+#[test]
+fn a_sandbox_that_failed_before_its_first_story_is_explained_by_its_report() {
+    use CompletionStatus::{Completed, Failed, Stopped};
+    for (status, reports_error, begins, cause) in [
+        (Failed, true, false, Some(Cause::ConnectionLost)),
+        (Stopped, false, false, Some(Cause::KilledOutside)),
+        (Failed, false, false, None),
+        (Failed, true, true, None),
+        (Completed, true, false, None),
+    ] {
+        let (mut rig, id) = single_story_swarm();
+        rig.start_sandbox(&id);
+        let mut record = 0;
+        let mut next = || {
+            record += 1;
+            record
+        };
+        if begins {
+            rig.handle(story_reported(&id, next(), 1, StoryStatus::InProgress));
+        }
+        if reports_error {
+            rig.handle(error_reported(&id, next(), "ACP_CONNECTION_LOST"));
+        }
+        rig.handle(completion_reported(&id, next(), status));
+        rig.handle(sandbox_ended(&id, container_exit(1)));
+        let reported = rig.machine.reported_start_failure(&id);
+        assert_eq!(reported.map(|failure| failure.cause), cause, "{status:?} {reports_error} {begins}");
+    }
+}

@@ -17,7 +17,28 @@ pub(crate) fn assert_consistent(machine: &SwarmMachine) {
     let running: BTreeSet<AttemptIndex> =
         active.iter().copied().filter(|attempt| holds_slot(&machine.attempts[*attempt])).collect();
     assert_eq!(machine.running, running, "running");
-    assert!(running.len() <= machine.spec.limits.max_sandboxes, "more running sandboxes than slots");
+    let slots = machine.spec.limits.max_sandboxes;
+    match machine.spec.landing {
+        None => assert!(running.len() <= slots, "more running sandboxes than slots"),
+        Some(_) => {
+            let executors = |attempt: &&AttemptIndex| machine.attempts[**attempt].view.is_executor();
+            let taken: BTreeSet<AttemptIndex> = active.iter().filter(executors).copied().collect();
+            assert!(machine.slots.is_subset(&taken), "slots of attempts that are over");
+            let held =
+                |attempt: &&AttemptIndex| machine.assignments[machine.attempts[**attempt].assignment].hold.is_some();
+            assert!(
+                taken
+                    .difference(&machine.slots)
+                    .all(|attempt| held(&attempt) || machine.attempts[*attempt].is_suspended()),
+                "finished work without a slot"
+            );
+            let ended = |id: &&u64| !machine.landings.contains_key(id);
+            assert!(
+                machine.branches.iter().filter_map(|branch| branch.landing.as_ref()).find(ended).is_none(),
+                "a landing is over"
+            );
+        }
+    }
     assert!(machine.effects.is_empty(), "effects of an event that is over");
     assert_reviews_consistent(machine, &active);
     assert_assignments_consistent(machine, &active);
@@ -35,6 +56,9 @@ pub(crate) fn assert_consistent(machine: &SwarmMachine) {
             attempt.view.phase == AttemptPhase::Merging && on_branch
         };
         let merging: Vec<AttemptIndex> = active.iter().filter(is_merging).copied().collect();
+        if machine.spec.landing.is_some() {
+            continue;
+        }
         assert!(
             merging.len() <= 1 && merging.first().is_none_or(|attempt| state.merging == Some(*attempt)),
             "one merge at a time"
@@ -45,7 +69,7 @@ pub(crate) fn assert_consistent(machine: &SwarmMachine) {
 
 fn assert_assignments_consistent(machine: &SwarmMachine, active: &BTreeSet<AttemptIndex>) {
     let is_open = |story: &&StoryIndex| !machine.stories[**story].view.is_closed();
-    let executors = active.iter().filter(|attempt| !machine.attempts[**attempt].is_review());
+    let executors = active.iter().filter(|attempt| machine.attempts[**attempt].view.is_executor());
     let active_assignments: Vec<AssignmentIndex> =
         executors.map(|attempt| machine.attempts[*attempt].assignment).collect();
     for (index, state) in machine.assignments.iter_indexed() {
@@ -87,12 +111,13 @@ fn assert_deadlines_consistent(machine: &SwarmMachine) {
         keep(silence);
     }
     machine.assignments.indices().for_each(|assignment| keep(Timer::AssignmentBackoff(assignment)));
+    machine.landings.keys().for_each(|landing| keep(Timer::Landing(*landing)));
     keep(Timer::EngineReturn);
     assert_eq!(machine.deadlines, known, "deadlines");
 }
 
 fn holds_slot(attempt: &Attempt) -> bool {
-    attempt.view.phase.holds_slot() && matches!(attempt.suspension, Suspension::Never | Suspension::Resumed)
+    attempt.view.phase.has_container() && matches!(attempt.suspension, Suspension::Never | Suspension::Resumed)
 }
 
 /// What is under review, waits for a review, or waits for the admin.

@@ -157,8 +157,14 @@ fn resume_reissues_effects_that_may_be_lost() {
     rig.start_sandbox(&attempt(4, 1));
     rig.machine = rig.replay_journal();
     let effects = rig.handle(Event::Resumed);
-    let merge =
-        Effect::Merge { attempt: attempt(3, 1), file: 0, onto: commit(1), tip: commit(9), stories: vec![key(3)] };
+    let merge = Effect::Merge {
+        attempt: attempt(3, 1),
+        file: 0,
+        onto: commit(1),
+        base: commit(1),
+        tip: commit(9),
+        stories: vec![key(3)],
+    };
     assert_eq!(
         effects[1..],
         [

@@ -90,6 +90,7 @@ fn random_plan(random: &mut SeededRng) -> SwarmSpec {
             title: String::new(),
             branch: format!("feat/{}", if shared { 0 } else { file }).parse().expect("valid"),
             base: commit(if shared { 1 } else { 1 + u32::from(file) }),
+            has_verify: false,
         })
         .collect();
     let widest = if random.chance(50) { 1 } else { 4 };
@@ -108,7 +109,16 @@ fn random_plan(random: &mut SeededRng) -> SwarmSpec {
             };
             let title = String::new();
             let risk = if amp && random.chance(10) { RiskLevel::High } else { RiskLevel::Low };
-            plan.stories.push(StorySpec { key: key.clone(), title, depends_on, done, risk });
+            plan.stories.push(StorySpec {
+                key: key.clone(),
+                title,
+                depends_on,
+                done,
+                risk,
+                has_command: false,
+                has_verify: false,
+                tested_criteria: Vec::new(),
+            });
             if done.is_none() {
                 open.push(key);
             }
@@ -352,7 +362,7 @@ impl SwarmSimulation {
         self.pending_responses.clear();
         self.engine_lost = false;
         for (id, script) in &mut self.scripts {
-            if self.rig.machine.attempt(id).is_some_and(|view| view.phase.holds_slot()) {
+            if self.rig.machine.attempt(id).is_some_and(|view| view.phase.has_container()) {
                 *script = self.full_scripts[id].iter().cloned().collect();
             } else {
                 script.clear();

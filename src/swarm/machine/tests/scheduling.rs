@@ -36,7 +36,14 @@ fn a_story_runs_from_start_to_merge() {
         effects,
         [
             Effect::Remove { attempt: id.clone(), keep_work_dir: false },
-            Effect::Merge { attempt: id.clone(), file: 0, onto: commit(1), tip: commit(9), stories: vec![key(1)] },
+            Effect::Merge {
+                attempt: id.clone(),
+                file: 0,
+                onto: commit(1),
+                base: commit(1),
+                tip: commit(9),
+                stories: vec![key(1)]
+            },
         ]
     );
     let effects = rig.handle(Event::Merged { attempt: id.clone(), head: commit(10) });
@@ -108,8 +115,14 @@ fn merges_onto_one_branch_are_serialized() {
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Merge { .. })));
     rig.assert_ignored(Event::Merged { attempt: attempt(1, 1), head: commit(20) });
     let effects = rig.handle(Event::Merged { attempt: attempt(2, 1), head: commit(21) });
-    let merge =
-        Effect::Merge { attempt: attempt(1, 1), file: 0, onto: commit(21), tip: commit(9), stories: vec![key(1)] };
+    let merge = Effect::Merge {
+        attempt: attempt(1, 1),
+        file: 0,
+        onto: commit(21),
+        base: commit(1),
+        tip: commit(9),
+        stories: vec![key(1)],
+    };
     assert!(effects.contains(&merge), "{effects:?}");
 }
 

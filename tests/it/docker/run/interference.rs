@@ -16,15 +16,23 @@ fn run_to_half(scratch: &SwarmFixture) -> (RunningCommand, SandboxHandle) {
     (running, sandbox)
 }
 
-/// What is true in any case: the first landed, and the second is under a ref.
-fn assert_salvaged(scratch: &SwarmFixture, cause: &str) {
+/// The first landed, and the second is finished, under a ref, and waits for the branch.
+fn assert_waits_for_branch(scratch: &SwarmFixture) {
     let state = scratch.state();
-    state.expect(&["landed", cause]);
-    assert_eq!(state.0["status"], "machinery_failed");
+    assert_eq!((&state.0["status"], &state.story(1)["status"]), (&json!("machinery_failed"), &json!("completed")));
+    assert_eq!((&state.story(2)["status"], &state.story(2)["cause"]), (&json!("in_progress"), &json!("host_error")));
     let results = format!("refs/longshore/results/{}/US-002/1", state.swarm());
     assert_eq!(state.salvage(2), results);
     assert_eq!(scratch.show(&results, "f2"), "2");
-    // Every story is decided and nothing is kept in them: its volumes are gone.
+}
+
+/// `resume` lands it, and runs no story again that is still on the branch.
+fn resume_and_land(scratch: &SwarmFixture, attempts: [u64; 2]) {
+    scratch.longshore(&["resume"]).expect(0, &["2 landed"]);
+    let state = scratch.state();
+    state.expect(&["landed", "landed"]);
+    assert_eq!([1, 2].map(|number| state.story(number)["attempts"].as_u64().expect("a number")), attempts);
+    assert_eq!([scratch.show("feat/luck", "f1"), scratch.show("feat/luck", "f2")], ["1", "2"]);
     assert_eq!(scratch.engine_resources(), [""; 0]);
 }
 
@@ -51,7 +59,10 @@ fn a_rewound_branch_is_left_alone() {
     sandbox.release();
     running.wait().expect(3, &["branch `feat/luck` was moved by somebody else"]);
     assert_eq!(scratch.git(&["rev-parse", "feat/luck"]), theirs);
-    assert_salvaged(&scratch, "failed host_error");
+    assert_waits_for_branch(&scratch);
+    // The first story is not on the branch any more, so it has not landed.
+    resume_and_land(&scratch, [2, 1]);
+    scratch.git(&["merge-base", "--is-ancestor", &theirs, "feat/luck"]);
 }
 
 #[test]
@@ -64,7 +75,27 @@ fn a_branch_checked_out_meanwhile_is_left_alone() {
     running.wait().expect(3, &["branch `feat/luck` is checked out"]);
     assert_eq!(scratch.git(&["rev-parse", "HEAD"]), head);
     assert_eq!(scratch.git(&["status", "--porcelain"]), "");
-    assert_salvaged(&scratch, "failed host_error");
+    assert_waits_for_branch(&scratch);
+    scratch.longshore(&["resume"]).expect(3, &["is checked out"]);
+    scratch.git(&["checkout", "--quiet", "main"]);
+    resume_and_land(&scratch, [1, 1]);
+}
+
+#[test]
+fn a_branch_that_is_deleted_or_locked_for_a_while_gets_its_work_on_resume() {
+    let scratch = SwarmFixture::new();
+    let (running, sandbox) = run_to_half(&scratch);
+    let head = scratch.git(&["rev-parse", "feat/luck"]);
+    scratch.git(&["branch", "--quiet", "-D", "feat/luck"]);
+    sandbox.release();
+    running.wait().expect(3, &[]);
+    assert_waits_for_branch(&scratch);
+    scratch.git(&["branch", "feat/luck", &head]);
+    let lock = scratch.root().join(".git/refs/heads/feat/luck.lock");
+    std::fs::write(&lock, "").expect("written");
+    scratch.longshore(&["resume"]).expect(3, &["luck.lock"]);
+    std::fs::remove_file(&lock).expect("removed");
+    resume_and_land(&scratch, [1, 1]);
 }
 
 #[test]
@@ -76,6 +107,24 @@ fn a_killed_depot_is_replaced_unnoticed() {
     running.wait().expect(0, &[]);
     scratch.state().expect(&["landed", "landed"]);
     assert_eq!(scratch.show("feat/luck", "f2"), "2");
+    assert_eq!(scratch.engine_resources(), [""; 0]);
+}
+
+#[test]
+fn a_frozen_depot_is_replaced_and_finished_work_runs_once() {
+    let scratch = SwarmFixture::new();
+    let (running, sandbox) = run_to_half(&scratch);
+    let depot = depot_container(&scratch);
+    docker(&["pause", &depot]).expect("paused");
+    let frozen = docker(&["inspect", "--format", "{{.Id}}", &depot]).expect("it is there");
+    sandbox.release();
+    running.wait().expect(0, &["2 landed"]);
+    let state = scratch.state();
+    state.expect(&["landed", "landed"]);
+    assert_eq!(state.story(2)["attempts"], 1, "it was finished");
+    assert!(docker(&["inspect", frozen.trim()]).is_err(), "it is gone");
+    let log = std::fs::read_to_string(scratch.latest().join("logs/longshore.log")).expect("a log");
+    assert!(log.contains("the engine answers, and it does not"), "{log}");
     assert_eq!(scratch.engine_resources(), [""; 0]);
 }
 

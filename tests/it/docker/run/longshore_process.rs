@@ -34,6 +34,11 @@ impl RunningCommand {
         assert!(sent.success());
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether it has ended.
     pub fn has_exited(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_some()

@@ -105,7 +105,7 @@ fn an_unknown_must_understand_block_fails_only_its_story() {
     assert!(state.story(1)["evidence"].to_string().contains(why), "{}", state.story(1));
     scratch.longshore(&["status"]).expect(0, &["US-001", why]);
     // With several stories in a sandbox it stops them all.
-    let again = scratch.longshore(&["run", &tasks, "--fan-out", "file", "--new", "--retries", "2"]);
+    let again = scratch.longshore(&["run", &tasks, "--fan-out", "file", "--again", "--new", "--retries", "2"]);
     again.expect(1, &["0 landed, 2 failed, 1 skipped", why]);
 }
 

@@ -10,15 +10,19 @@ mod kill_points;
 mod checks;
 mod clock;
 mod faults;
+mod forged_results;
 mod tasks_files;
 mod disk_full;
+mod early_stops;
 mod gc;
 mod landing;
 mod inputs;
 mod limits;
 mod interference;
 mod memory;
+mod merge_queue;
 mod mailbox;
+mod objects_volume;
 mod scheduling;
 mod engine_outage;
 mod longshore_process;
@@ -103,8 +107,14 @@ impl SwarmFixture {
         scratch
     }
 
+    /// The repository, wherever it is now.
     fn root(&self) -> PathBuf {
-        self.folder.path().join("repo")
+        Some(self.moved_root()).filter(|moved| moved.exists()).unwrap_or_else(|| self.folder.path().join("repo"))
+    }
+
+    /// Where a test may move the repository.
+    fn moved_root(&self) -> PathBuf {
+        self.folder.path().join("moved")
     }
 
     fn write(&self, name: &str, text: impl AsRef<[u8]>) {

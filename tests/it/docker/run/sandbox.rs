@@ -10,7 +10,8 @@ fn a_sandbox_is_hardened_and_secrets_reach_only_the_agent() {
     let scratch = SwarmFixture::new();
     // It writes down what it sees of its own confinement, and the secrets with other letters.
     let look = "printf '%s %s' \"$SECRET_X\" \"$SECRET_Y\" | tr a b > secrets; \
-                { id -u; grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status; ls /sys/class/net; } > seen; \
+                { id -u; id -G; cat /proc/self/status; ls /sys/class/net; } > seen; \
+                sed 's/^/1 /' /proc/1/status >> seen; \
                 touch /outside 2>> seen && exit 7; touch /longshore/objects/x 2>> seen && exit 6; \
                 ls /longshore/work/*/ > others 2>&1; ls -a /longshore/in; exit 0";
     let tasks = scratch.tasks("feat/closed", json!([story(1, &format!("{WAIT_FOR_GO}{look}"))]));
@@ -40,11 +41,25 @@ fn a_sandbox_is_hardened_and_secrets_reach_only_the_agent() {
     let ran = running.wait().expect(0, &["1 landed", "relaxed: environment variables: SECRET_X"]);
 
     let config = &inspected["HostConfig"];
-    let user = as_text(&inspected["Config"]["User"]);
-    let uid: u32 = user.split(':').next().and_then(|uid| uid.parse().ok()).expect("a number");
-    assert!(uid >= 20_000 && user == format!("{uid}:{uid}"), "{user}");
+    // Root until the shim, the first program, has become its own user, which starts the agent as another.
+    assert_eq!(inspected["Config"]["User"], "0:0");
+    let arguments: Vec<u32> = inspected["Args"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|argument| as_text(argument).parse().ok())
+        .collect();
+    let [uid, shim_uid] = arguments[..] else { panic!("{}", inspected["Args"]) };
+    assert!((20_000..40_000).contains(&uid) && shim_uid == uid + 20_000, "{uid} {shim_uid}");
     assert_eq!(config["CapDrop"], json!(["ALL"]));
-    assert!(config["CapAdd"].as_array().is_none_or(Vec::is_empty), "{}", config["CapAdd"]);
+    // Newer daemons add a prefix.
+    let added: Vec<&str> = config["CapAdd"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|name| as_text(name).trim_start_matches("CAP_"))
+        .collect();
+    assert_eq!(added, ["KILL", "SETGID", "SETUID", "SETPCAP"]);
     let options: Vec<&str> = config["SecurityOpt"].as_array().expect("a list").iter().map(as_text).collect();
     assert!(options.iter().any(|option| option.starts_with("no-new-privileges")), "{options:?}");
     assert!(!options.iter().any(|option| option.contains("unconfined")), "{options:?}");
@@ -76,9 +91,26 @@ fn a_sandbox_is_hardened_and_secrets_reach_only_the_agent() {
     let seen = scratch.show("feat/closed", "seen");
     let row = |name: &str| seen.lines().find_map(|line| line.strip_prefix(name)).map(str::trim).map(str::to_owned);
     assert_eq!(seen.lines().next(), Some(uid.to_string().as_str()), "{seen}");
-    for (name, wanted) in
-        [("CapEff:", "0000000000000000"), ("CapBnd:", "0000000000000000"), ("NoNewPrivs:", "1"), ("Seccomp:", "2")]
-    {
+    assert_eq!(seen.lines().nth(1), Some(uid.to_string().as_str()), "{seen}");
+    for capabilities in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+        assert_eq!(row(capabilities).as_deref(), Some("0000000000000000"), "{seen}");
+    }
+    let [own, agents] = [shim_uid, uid].map(|id| id.to_string());
+    let ids = |file_access: &str| format!("{own}\t{own}\t{own}\t{file_access}");
+    // Bits 5, 6 and 7 are KILL, SETGID and SETUID.
+    for (name, wanted) in [
+        ("NoNewPrivs:", "1"),
+        ("Seccomp:", "2"),
+        ("1 Uid:", &ids(&agents)),
+        ("1 Gid:", &ids(&agents)),
+        ("1 Groups:", ""),
+        ("1 CapInh:", "0000000000000000"),
+        ("1 CapPrm:", "00000000000000e0"),
+        ("1 CapEff:", "00000000000000e0"),
+        ("1 CapBnd:", "0000000000000000"),
+        ("1 CapAmb:", "0000000000000000"),
+        ("1 NoNewPrivs:", "1"),
+    ] {
         assert_eq!(row(name).as_deref(), Some(wanted), "{seen}");
     }
     assert!(seen.lines().any(|line| line == "lo") && !seen.contains("eth"), "{seen}");

@@ -36,7 +36,7 @@ fn run_refuses_to_start_beside_an_unfinished_swarm() {
         ran.err
     );
     // The newest swarm of the file finished; the old one can be resumed all the same.
-    scratch.longshore(&["run", &tasks]).expect(1, &["no_changes"]);
+    scratch.longshore(&["run", &tasks, "--again"]).expect(1, &["no_changes"]);
     let resumed = scratch.start(&["resume", short]);
     sandbox.release();
     resumed.wait().expect(0, &["2 landed"]);

@@ -96,6 +96,9 @@ impl SwarmSimulation {
                 }
             }
             Effect::SendAmp(_) => {}
+            Effect::StartCheck { .. } | Effect::PrepareLanding { .. } | Effect::MoveBranch { .. } => {
+                panic!("these swarms are of before there were checks: {effect:?}")
+            }
             Effect::Inspect { .. } => assert!(!self.engine_lost, "nobody is asked while the engine is away"),
         }
     }

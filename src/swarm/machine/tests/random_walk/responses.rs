@@ -71,7 +71,13 @@ impl SwarmSimulation {
             Effect::Remove { attempt, .. } => {
                 self.pending_responses.push(Event::SandboxRemoved { attempt: attempt.clone() })
             }
-            Effect::Persist | Effect::Announce(_) | Effect::Finish(_) | Effect::SendAmp(_) => {}
+            Effect::StartCheck { .. }
+            | Effect::PrepareLanding { .. }
+            | Effect::MoveBranch { .. }
+            | Effect::Persist
+            | Effect::Announce(_)
+            | Effect::Finish(_)
+            | Effect::SendAmp(_) => {}
         }
     }
 
@@ -212,7 +218,7 @@ impl SwarmSimulation {
                 depot_timed_out: self.random.chance(20),
             };
         }
-        if view.review.is_some() {
+        if view.review().is_some() {
             return Event::ReviewCollected { attempt: id.clone(), outcome: Box::new(self.random_review_outcome()) };
         }
         let mut results: Vec<StoryResult> = Vec::new();

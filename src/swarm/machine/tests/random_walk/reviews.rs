@@ -140,7 +140,7 @@ impl SwarmSimulation {
 
     /// Remembers an applied verdict.
     pub(super) fn observe_verdict(&mut self, id: &AttemptId, reviewed: &ReviewOutcome) {
-        let review = self.rig.machine.attempt(id).and_then(|view| view.review.clone()).expect("a reviewer's");
+        let review = self.rig.machine.attempt(id).and_then(|view| view.review().cloned()).expect("a reviewer's");
         let Some(verdict) = &reviewed.verdict else { return };
         let lands = match (verdict.decision, &reviewed.fix) {
             (ReviewDecision::Approved, _) => Some(review.commit),
