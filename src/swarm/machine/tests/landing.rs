@@ -90,7 +90,7 @@ impl World {
         let base = plan.files[0].base.clone();
         Self {
             bad_attempts: bad_attempts.collect(),
-            faults: seed % 3 == 0,
+            faults: seed.is_multiple_of(3),
             random,
             rig: MachineHarness { full_check_every: 1, ..MachineHarness::new(plan) },
             trees: [(base.clone(), Tree::new())].into(),

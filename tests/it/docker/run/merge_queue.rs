@@ -224,8 +224,8 @@ fn a_red_batch_and_a_conflict_end_the_same_after_a_kill_at_any_record() {
         (scratch.git(&["rev-parse", &format!("{BRANCH}^{{tree}}")]), lived)
     };
     let (whole, _) = run(None);
-    // Every fifth record; `LONGSHORE_KILL_STEP=1` takes all of them.
-    let step = std::env::var("LONGSHORE_KILL_STEP").ok().and_then(|step| step.parse().ok()).unwrap_or(5);
+    // Every twelfth record; `LONGSHORE_KILL_STEP=1` takes all of them.
+    let step = std::env::var("LONGSHORE_KILL_STEP").ok().and_then(|step| step.parse().ok()).unwrap_or(12);
     let next = std::sync::atomic::AtomicU64::new(1);
     std::thread::scope(|scope| {
         for _ in 0..3 {
