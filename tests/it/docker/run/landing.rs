@@ -55,7 +55,9 @@ fn a_diamond_lands_and_the_checkout_is_untouched() {
         let commit = as_text(&state.story(number)["commit"]);
         scratch.git(&["merge-base", "--is-ancestor", commit, "feat/diamond"]);
         let history = scratch.git(&["log", "--format=%B", "main..feat/diamond"]);
-        assert!(history.contains(&format!("US-{number:03}: Story {number}")), "{history}");
+        // Its own commit may be what landed, under the agent's own words.
+        let own_words = number == 3 && history.contains("a commit of its own");
+        assert!(own_words || history.contains(&format!("US-{number:03}: Story {number}")), "{history}");
         assert!(history.contains(&format!("Longshore-Story: US-{number:03}")), "{history}");
         assert!(history.contains(&format!("Longshore-Swarm: {swarm}")), "{history}");
     }
