@@ -110,7 +110,7 @@ pub fn describe_announcement(swarm: SwarmId, announcement: &Announcement) -> Opt
         }
         Announcement::CheckStarted { stories, commit, .. } => {
             let subject = if stories.is_empty() { "swarm".to_owned() } else { joined_labels(stories) };
-            let what = if stories.is_empty() { "the base" } else { "merged as" };
+            let what = if stories.is_empty() { "the branch itself, at" } else { "the merged commit" };
             report_line(Tone::Neutral, &subject, format!("checking {what} {}", commit.short()))
         }
         Announcement::CheckEnded { stories, failure, .. } => {

@@ -1,8 +1,9 @@
-//! One merge at a time for a branch, in the order in which results arrive. Stories land here and nowhere else.
+//! One merge at a time for a branch, in the order in which results arrive: for work without checks, and without merge checks.
+//! `landing.rs` lands everything else.
 //!
 //! A merge that failed because of the host keeps its turn while it waits to be retried, so that the landing order does not
-//! depend on the length of a backoff. Work that conflicts is done again once, on top of what it conflicts with; the second
-//! conflict fails it.
+//! depend on the length of a backoff. Work that conflicts goes back to its agent (`rejection.rs`). In journals of earlier versions, it
+//! is done again once, and the second conflict fails it.
 
 use std::time::Duration;
 

@@ -36,6 +36,17 @@ async fn make_request(depot: &DepotClient, request: &str, to: &Path) {
     }
 }
 
+/// Answers a request that a replaced depot gets again.
+async fn answer_repeated_request(scripted: &mut ScriptedDepot, request: &str) {
+    if request == "prepare" {
+        // What the old depot made of it is taken away first.
+        let (id, asked) = scripted.next_request().await;
+        assert!(matches!(asked, DepotRequest::Discard { .. }), "{asked:?}");
+        scripted.send_answer(id, &DepotResponse::Empty);
+    }
+    answer_request(scripted, request).await;
+}
+
 /// Answers it.
 async fn answer_request(scripted: &mut ScriptedDepot, request: &str) {
     let (id, asked) = scripted.next_request().await;
@@ -97,13 +108,7 @@ async fn a_request_during_which_the_depot_dies_is_repeated() {
             }
             scripted.exit(137);
             let mut scripted = next_ready(&mut containers).await;
-            if request == "prepare" {
-                // What the dead one made of it is taken away first.
-                let (id, asked) = scripted.next_request().await;
-                assert!(matches!(asked, DepotRequest::Discard { .. }), "{asked:?}");
-                scripted.send_answer(id, &DepotResponse::Empty);
-            }
-            answer_request(&mut scripted, request).await;
+            answer_repeated_request(&mut scripted, request).await;
             scripted
         };
         let ((), _played) = tokio::join!(make_request(&depot, request, &to), script);
@@ -340,12 +345,7 @@ async fn a_frozen_depot_is_replaced_and_its_requests_are_repeated() {
         let begun = tokio::time::Instant::now();
         let script = async {
             let mut scripted = next_ready(&mut containers).await;
-            if request == "prepare" {
-                let (id, asked) = scripted.next_request().await;
-                assert!(matches!(asked, DepotRequest::Discard { .. }), "{asked:?}");
-                scripted.send_answer(id, &DepotResponse::Empty);
-            }
-            answer_request(&mut scripted, request).await;
+            answer_repeated_request(&mut scripted, request).await;
             scripted
         };
         let ((), _played) = tokio::join!(make_request(&depot, request, &to), script);

@@ -474,3 +474,42 @@ fn branches_stay_green_and_nobody_innocent_is_blamed() {
     }
     assert!(outcomes["Landed"] > 50 && outcomes["SomeFailed"] > 50, "{outcomes:?}");
 }
+
+/// What the sandbox reported before its result, which says that the story is finished.
+fn verdict_after(reports: &[Event], exit: i64) -> Option<Cause> {
+    let mut plan = spec(&[&[(1, &[])]]);
+    plan.landing = Some(LandingSpec { merge_check: true, red_base: false });
+    plan.limits.retries = 0;
+    let (mut rig, _) = MachineHarness::begun(plan);
+    let id = attempt(1, 1);
+    rig.start_sandbox(&id);
+    for report in reports {
+        rig.handle(report.clone());
+    }
+    rig.handle(sandbox_ended(&id, container_exit(exit)));
+    rig.handle(result_collected(&id, Some(9), vec![finished_story(1)]));
+    rig.cause(1)
+}
+
+#[test]
+fn a_result_that_the_sandbox_itself_contradicts_lands_nothing() {
+    let id = attempt(1, 1);
+    let finished = story_reported(&id, 1, 1, StoryStatus::Completed);
+    let failed = story_reported(&id, 1, 1, StoryStatus::Failed);
+    let ended = |status| completion_reported(&id, 9, status);
+    let bad: Vec<Event> = (2..=4).map(|record| record_refused(&id, record)).collect();
+    assert_eq!(verdict_after(&[finished.clone(), ended(CompletionStatus::Completed)], 0), None);
+    let violation = Some(Cause::ProtocolViolation);
+    assert_eq!(verdict_after(&[failed, ended(CompletionStatus::Completed)], 0), violation, "the story failed");
+    assert_eq!(verdict_after(&[ended(CompletionStatus::Completed)], 0), violation, "nothing was said of the story");
+    assert_eq!(verdict_after(&[finished.clone(), ended(CompletionStatus::Failed)], 0), violation);
+    assert_eq!(verdict_after(&[finished.clone(), ended(CompletionStatus::Stopped)], 0), violation, "nobody stopped it");
+    assert_eq!(verdict_after(&[finished.clone(), ended(CompletionStatus::Completed)], 3), violation, "its exit code");
+    let late = [vec![finished.clone()], vec![ended(CompletionStatus::Completed)], bad_after_completion(&id)].concat();
+    assert_eq!(verdict_after(&late, 0), violation, "bad records");
+    assert_eq!(verdict_after(&[vec![finished], bad].concat(), 137), violation, "it was ended for its bad records");
+}
+
+fn bad_after_completion(id: &AttemptId) -> Vec<Event> {
+    (10..=12).map(|record| record_refused(id, record)).collect()
+}
